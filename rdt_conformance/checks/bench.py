@@ -1,0 +1,102 @@
+"""The transport under test, set up on one engine: what a check is run on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rdt_conformance.checks.budget import PROFILES, Budget
+from rdt_conformance.engines.base import Patience
+from rdt_conformance.engines.reference.registry import Registration
+from rdt_conformance.engines.reference.worker import Settings
+from rdt_conformance.engines.reference.world import World
+from rdt_conformance.payloads import kind_for
+from rdt_conformance.results import CheckResult
+
+if TYPE_CHECKING:
+    from rdt_conformance.target import Target
+
+
+class Bench:
+    """One target on one engine, for a whole run.
+
+    Args:
+        target: the transport.
+        engine: the engine's name.
+        profile: one of `budget.PROFILES`.
+        seed: fixes every choice of the run.
+        alone: only this one check runs, to replay it: time limits are lifted, so that a slower machine gets as far.
+    """
+
+    def __init__(self, target: Target, engine: str, profile: str, seed: int, *, alone: bool = False) -> None:
+        self.target = target
+        self.engine = engine
+        self.profile = profile
+        self.seed = seed
+        self.alone = alone
+        self.budget: Budget = PROFILES[profile]
+        self.kind = kind_for(target.data_type.value)
+        self.device: str = target.devices.value[0]
+        self.patience = Patience()
+        self.record: Callable[[CheckResult], None] = lambda result: None
+        self._world: World | None = None
+        self._abandoned: World | None = None
+        self._hangs = 0
+        self.transfers = 0
+
+    @property
+    def registration(self) -> Registration:
+        """The target as the reference RDT registers it."""
+        target = self.target
+        return Registration(
+            target.name.value.upper(), tuple(target.devices.value), target.transport_class, target.data_type.value
+        )
+
+    def seed_for(self, check: str) -> int:
+        """A seed that depends on the run and the check alone, so that a check replays the same on its own."""
+        digest = hashlib.sha256(f"{self.seed}:{check}:{self.engine}".encode()).digest()
+        return int.from_bytes(digest[:8], "big")
+
+    def new_world(self, settings: Settings = Settings()) -> World:
+        """A world of its own, for a check that needs other settings. The caller closes it."""
+        return World(self.registration, settings)
+
+    @contextmanager
+    def world(self) -> Iterator[World]:
+        """A clean world for one example. It is used again after an example that ended well, and never after another."""
+        world, self._world = self._world or self.new_world(), None
+        world.history.clear()
+        try:
+            yield world
+        except BaseException:
+            self._discard(world)
+            raise
+        if world is not self._abandoned:
+            self._world = world
+
+    def refresh(self) -> None:
+        """Forget the world of earlier examples."""
+        if self._world is not None:
+            self._discard(self._world)
+            self._world = None
+
+    def abandon(self, world: World) -> None:
+        """Do not use this world again: its example left calls under way."""
+        self._discard(world)
+        self._abandoned = world
+
+    def _discard(self, world: World) -> None:
+        self.transfers += world.history.transfers
+        world.close()
+
+    def note_hang(self) -> None:
+        """A transport that has hung before is given less time: the run has failed already and should come to its end."""
+        self._hangs += 1
+        if self._hangs >= 2:
+            self.patience = Patience(call=max(2.0, 10.0 / self._hangs), abort=5.0)
+
+    def close(self) -> None:
+        """End the run on this engine."""
+        self.refresh()

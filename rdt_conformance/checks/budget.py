@@ -1,0 +1,60 @@
+"""How much a run may try: the difference between the profiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What one check may spend on one engine.
+
+    Args:
+        examples: inputs to try at most.
+        seconds: after this no new example begins. A check tries at least `least` all the same.
+        shrink_seconds: how long a failure may be made smaller.
+        cycles: create-transfer-free cycles per round of a leak check.
+        most_cycles: cycles until something that still grows is called a leak.
+        big_bytes: the largest object.
+        many_tensors: the largest number of tensors in one object.
+    """
+
+    examples: int
+    seconds: float
+    shrink_seconds: float
+    cycles: int
+    most_cycles: int
+    big_bytes: int
+    many_tensors: int
+    least: int = 2
+
+
+PROFILES = {
+    "quick": Budget(
+        examples=25,
+        seconds=0.2,
+        shrink_seconds=2,
+        cycles=10,
+        most_cycles=1_000,
+        big_bytes=8 << 20,
+        many_tensors=1_000,
+    ),
+    "standard": Budget(
+        examples=300,
+        seconds=1.2,
+        shrink_seconds=5,
+        cycles=25,
+        most_cycles=5_000,
+        big_bytes=64 << 20,
+        many_tensors=10_000,
+    ),
+    "thorough": Budget(
+        examples=5_000,
+        seconds=20,
+        shrink_seconds=60,
+        cycles=200,
+        most_cycles=50_000,
+        big_bytes=(4 << 30) + (1 << 20),
+        many_tensors=10_000,
+    ),
+}

@@ -1,0 +1,170 @@
+"""What a check works with: one example on a fresh pair of hands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import hypothesis
+from hypothesis import strategies as st
+
+from rdt_conformance.checks.budget import Budget
+from rdt_conformance.checks.verdicts import NotExercised, broken
+from rdt_conformance.contract import Level, clause as clause_of
+from rdt_conformance.engines.base import Hung, Pending, origin_of
+from rdt_conformance.engines.reference.errors import ActorDiedError, NeedsRayError, ProtocolError
+from rdt_conformance.history import describe_error
+
+if TYPE_CHECKING:
+    from rdt_conformance.checks.bench import Bench
+    from rdt_conformance.engines.reference.world import Held, Process, World
+    from rdt_conformance.payloads.base import Payload
+
+T = TypeVar("T")
+
+_OF_THE_TRANSPORT = (ProtocolError, ActorDiedError, TimeoutError)
+"""Errors of the reference that only a transport can have caused."""
+
+
+class Case:
+    """One example: drawn inputs, a world to play them in, and the words to judge what happens.
+
+    Args:
+        bench: the transport under test on its engine.
+        world: where to play; clean, and clean again afterwards.
+        clauses: what the check can decide. The first one is blamed for failures that name no clause.
+        data: where inputs are drawn from.
+    """
+
+    def __init__(self, bench: Bench, world: World, clauses: tuple[str, ...], data: st.DataObject) -> None:
+        self.bench = bench
+        self.world = world
+        self.target = bench.target
+        self.kind = bench.kind
+        self.budget: Budget = bench.budget
+        self.patience = bench.patience
+        self._clauses = clauses
+        self._data = data
+        self.drawn: list[str] = []
+        self.witnessed: set[str] = set()
+        self.advice: list[tuple[str, str]] = []
+        self.facts: dict[str, Any] = {}
+        self.dirty = False
+
+    # --- inputs ---------------------------------------------------------------------------------------------------
+
+    def draw(self, strategy: st.SearchStrategy[T], label: str = "") -> T:
+        """Choose a value; it shrinks if the example fails, and its repr is shown."""
+        value = self._data.draw(strategy, label or None)
+        text = repr(value)
+        self.drawn.append(f"{label or 'value'} = {text if len(text) <= 300 else text[:299] + '…'}")
+        return value
+
+    def payloads(self, **limits: Any) -> st.SearchStrategy[Payload]:
+        """Plain payloads: what every transport has to carry. `limits` as in `PayloadKind.payloads`."""
+        return self.kind.payloads(**{"device": self.bench.device, "plain": True, "min_tensors": 1, **limits})
+
+    def payload(self, nbytes: int = 256, count: int = 1, seed: int = 0) -> Payload:
+        """One plain payload of a given size."""
+        return self.kind.simple(nbytes, count, seed)
+
+    @property
+    def driver(self) -> Process:
+        """The driver's process."""
+        return self.world.driver
+
+    def actors(self, count: int) -> list[Process]:
+        """`count` actors."""
+        return self.world.actors(count)
+
+    # --- one direct transfer, made of single calls ----------------------------------------------------------------
+
+    def described(self, source: Process, tensors: Held, obj_id: str | None = None) -> tuple[str, bytes]:
+        """Extract kept tensors under an id; the id and the metadata."""
+        obj_id = obj_id or self.world.new_object_id()
+        return obj_id, self.ok(source.extract(obj_id, tensors))
+
+    def comm_for_get(self, process: Process) -> bytes:
+        """Communicator metadata as Ray makes it for a get: both actors None."""
+        return self.ok(process.communicator(None, None))
+
+    # --- judging --------------------------------------------------------------------------------------------------
+
+    def ok(self, pending: Pending[T], clause: str | None = None, seconds: float | None = None) -> T:
+        """The result of a call that has to succeed; `clause` (else the check's first) is broken if it does not."""
+        clause = clause or self._clauses[0]
+        try:
+            return pending.result(seconds or self.patience.call)
+        except Hung as hung:
+            raise self.hung(hung, clause) from None
+        except Exception as error:
+            self._judge_error(pending.what, error, clause)
+            raise  # not the transport's: the check itself is wrong
+
+    def error(self, pending: Pending[Any], clause: str | None = None, seconds: float | None = None) -> Exception | None:
+        """What a call raised that may fail, or None; `clause` is broken if it hangs."""
+        try:
+            error = pending.error(seconds or self.patience.call)
+        except Hung as hung:
+            raise self.hung(hung, clause or self._clauses[0]) from None
+        if isinstance(error, NeedsRayError):
+            raise NotExercised(str(error))
+        if error is not None and not isinstance(error, Exception):
+            raise error
+        return error
+
+    def _judge_error(self, what: str, error: Exception, clause: str) -> None:
+        link: BaseException | None = error
+        while link is not None:
+            if isinstance(link, NeedsRayError):
+                raise NotExercised(str(link)) from None
+            link = link.__cause__ or link.__context__
+        origin = origin_of(error)
+        if origin is not None:
+            raise broken(clause, f"{origin} raised {describe_error(error)}") from error
+        if isinstance(error, _OF_THE_TRANSPORT):
+            raise broken(clause, f"{what}: {describe_error(error)}") from error
+
+    def hung(self, hung: Hung, clause: str) -> Hung:
+        """The same hang, with the clause it breaks."""
+        hung.clause = clause  # type: ignore[attr-defined]
+        return hung
+
+    def require(self, condition: bool, clause: str, happened: str | Callable[[], str]) -> None:
+        """Break `clause` unless `condition` holds; `happened` says in one sentence what did."""
+        if not condition:
+            raise broken(clause, happened if isinstance(happened, str) else happened())
+
+    def advise(self, condition: bool, clause: str, happened: str) -> None:
+        """Like `require` for a SHOULD clause: noted, and the check goes on."""
+        assert clause_of(clause).level is Level.SHOULD, f"{clause} is no SHOULD clause"
+        self.witness(clause)
+        if not condition:
+            self.advice.append((clause, happened))
+
+    def arrived(self, held: Held, *payloads: Payload, clause: str | None = None) -> None:
+        """What arrived has to equal what was sent."""
+        differences = held.differences(*payloads)
+        if differences:
+            more = f" (and {len(differences) - 1} more differences)" if len(differences) > 1 else ""
+            raise broken(clause or self._clauses[0], f"what arrived at {held.process} differs: {differences[0]}{more}")
+
+    def witness(self, *clauses: str) -> None:
+        """The situation these clauses speak of has really come up in this example."""
+        self.witnessed.update(clauses)
+
+    def fact(self, name: str, value: Any) -> None:
+        """Note something for the report that has no verdict."""
+        self.facts[name] = value
+
+    def unless(self, condition: bool) -> None:
+        """Give up this example: what was drawn leads nowhere."""
+        hypothesis.assume(not condition)
+
+    def cannot(self, reason: str) -> NotExercised:
+        """To raise when the check cannot be carried out on this machine or with this transport."""
+        return NotExercised(reason)
+
+    def leave_dirty(self) -> None:
+        """This example leaves calls under way on purpose; its world is not used again."""
+        self.dirty = True

@@ -1,0 +1,66 @@
+"""The decorator that makes a check of a function."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from rdt_conformance.checks.bench import Bench
+from rdt_conformance.checks.case import Case
+from rdt_conformance.checks.examine import Examination
+from rdt_conformance.checks.verdicts import CheckBroken
+from rdt_conformance.contract import clause as clause_of
+from rdt_conformance.report import story
+
+
+@dataclass(frozen=True)
+class CheckSpec:
+    """What is known about a check before it runs.
+
+    Args:
+        name: the test function's name.
+        clauses: the clauses it decides; the first one takes failures that name none.
+        situational: clauses that count as exercised only if an example witnessed them (`Case.witness`). The others are
+            exercised by any example that comes to its end.
+        body: the check itself.
+    """
+
+    name: str
+    clauses: tuple[str, ...]
+    situational: frozenset[str]
+    body: Callable[[Case], None]
+
+
+def check(*clauses: str, situational: tuple[str, ...] = ()) -> Callable[[Callable[[Case], None]], Callable[[Bench], None]]:
+    """Make a pytest test of a function that takes a `Case`.
+
+    Raises:
+        KeyError: a clause is not in the register.
+    """
+    for clause in (*clauses, *situational):
+        clause_of(clause)
+
+    def decorate(body: Callable[[Case], None]) -> Callable[[Bench], None]:
+        name = body.__name__
+        spec = CheckSpec(name, tuple(dict.fromkeys((*clauses, *situational))), frozenset(situational), body)
+
+        def run(rdt: Bench) -> None:
+            examination = Examination(spec, rdt)
+            result = examination.run()
+            rdt.record(result)
+            if result.outcome == "error" and examination.crash is not None:
+                raise examination.crash
+            if result.outcome == "not run":
+                pytest.skip(result.reason)
+            if result.outcome == "broken":
+                raise CheckBroken("\n\n".join(story.render(failure) for failure in result.failures))
+
+        functools.update_wrapper(run, body)
+        del run.__wrapped__  # pytest would look for the body's parameters
+        run.__rdt_check__ = spec  # type: ignore[attr-defined]
+        return run
+
+    return decorate

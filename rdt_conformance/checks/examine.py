@@ -1,0 +1,180 @@
+"""Runs one check: as many examples as the budget allows, down to the smallest failing one."""
+
+from __future__ import annotations
+
+import shlex
+import time
+import warnings
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import hypothesis
+import hypothesis.internal.conjecture.engine as hypothesis_engine
+from hypothesis import HealthCheck, Phase, strategies as st
+
+from rdt_conformance.checks.bench import Bench
+from rdt_conformance.checks.case import Case
+from rdt_conformance.checks.verdicts import Broken, NotExercised, authors_frames
+from rdt_conformance.contract import Level, clause as clause_of
+from rdt_conformance.engines.base import Hung
+from rdt_conformance.engines.reference.errors import NeedsRayError
+from rdt_conformance.results import CheckResult, Failure
+
+if TYPE_CHECKING:
+    from rdt_conformance.checks.check import CheckSpec
+
+
+class Examination:
+    """One check on one bench."""
+
+    def __init__(self, spec: CheckSpec, bench: Bench) -> None:
+        self._spec = spec
+        self._bench = bench
+        self._budget = bench.budget
+        self._began = time.monotonic()
+        self._examples = 0
+        self._witnessed: set[str] = set()
+        self._completed = False
+        self._failure: Failure | None = None
+        self._advice: dict[str, Failure] = {}
+        self._facts: dict[str, Any] = {}
+        self._reason = ""
+        self.crash: BaseException | None = None
+        """What went wrong in the check itself, if something did."""
+
+    def run(self) -> CheckResult:
+        """Try examples until the budget is spent or one fails, then make that one small."""
+        self._bench.refresh()
+        transfers = self._bench.transfers
+        flaky = self._search()
+        self._bench.refresh()
+        failures = list(self._advice.values())
+        if self._failure is not None:
+            failures.insert(0, replace(self._failure, flaky=flaky))
+        return CheckResult(
+            name=self._spec.name,
+            engine=self._bench.engine,
+            clauses=self._spec.clauses,
+            outcome=self._outcome(),
+            seen=tuple(clause for clause in self._spec.clauses if self._was_seen(clause)),
+            failures=tuple(failures),
+            reason=self._reason,
+            examples=self._examples,
+            transfers=self._bench.transfers - transfers,
+            seconds=time.monotonic() - self._began,
+            facts=self._facts,
+        )
+
+    def _search(self) -> bool:
+        """Let Hypothesis look for a failing example; whether it found one that did not fail again."""
+        hypothesis_engine.MAX_SHRINKING_SECONDS = self._budget.shrink_seconds  # no public setting for this
+        settings = hypothesis.settings(
+            max_examples=self._budget.examples,
+            # No example database: it would write into the author's folder, and a seed replays a failure exactly.
+            database=None,
+            deadline=None,
+            report_multiple_bugs=False,
+            print_blob=False,
+            suppress_health_check=list(HealthCheck),
+            phases=(Phase.generate, Phase.shrink),
+        )
+
+        @settings
+        @hypothesis.seed(self._bench.seed_for(self._spec.name))
+        @hypothesis.given(st.data())
+        def search(data: st.DataObject) -> None:
+            self._example(data)
+
+        try:
+            search()
+        except (Broken, Hung):
+            return False
+        except (hypothesis.errors.Flaky, BaseExceptionGroup):
+            return True
+        except hypothesis.errors.Unsatisfiable:
+            self._reason = self._reason or "every example was refused or led nowhere"
+        except NotExercised as reason:
+            self._reason = str(reason)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as crash:
+            self.crash = crash
+            self._reason = f"the check itself crashed: {type(crash).__name__}: {crash}"
+        return False
+
+    def _example(self, data: st.DataObject) -> None:
+        if self._failure is None and self._out_of_time():
+            return
+        with self._bench.world() as world:
+            case = Case(self._bench, world, self._spec.clauses, data)
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    self._spec.body(case)
+                self._tidy(case)
+            except Broken as failure:
+                self._failure = self._describe(case, failure.clause, failure.happened, failure)
+                raise
+            except Hung as hung:
+                self._bench.note_hang()
+                clause = getattr(hung, "clause", self._spec.clauses[0])
+                self._failure = replace(self._describe(case, clause, str(hung), hung), stacks=hung.stacks)
+                raise
+            except NeedsRayError as needs:
+                raise NotExercised(str(needs)) from None
+            if case.dirty:
+                self._bench.abandon(world)
+        self._examples += 1
+        self._completed = True
+        self._witnessed |= case.witnessed
+        self._facts |= case.facts
+        for clause, happened in case.advice:
+            self._advice.setdefault(clause, self._describe(case, clause, happened, None))
+
+    def _tidy(self, case: Case) -> None:
+        """Drop what the example made; what does not come to an end is a hang."""
+        if case.dirty:
+            return
+        if not case.world.reset(case.patience.call):
+            stacks = case.world.host.stacks()
+            if stacks:
+                raise case.hung(Hung("freeing what the example made", case.patience.call, stacks), self._spec.clauses[0])
+            case.dirty = True
+
+    def _out_of_time(self) -> bool:
+        limit = self._budget.seconds * (20 if self._bench.alone else 1)
+        return self._examples >= self._budget.least and time.monotonic() - self._began > limit
+
+    def _describe(self, case: Case, clause: str, happened: str, error: BaseException | None) -> Failure:
+        return Failure(
+            clause=clause,
+            happened=happened,
+            example=tuple(case.drawn),
+            history=case.world.history.steps()[-60:],
+            error=authors_frames(error.__cause__ if error is not None else None),
+            stacks=getattr(error, "stacks", ""),
+            replay=self._replay(),
+        )
+
+    def _replay(self) -> str:
+        bench = self._bench
+        return (
+            f"pytest --transport={shlex.quote(bench.target.spec)} --rdt-engine={bench.engine} "
+            f"--rdt-profile={bench.profile} --rdt-seed={bench.seed} -k {self._spec.name}"
+        )
+
+    def _outcome(self) -> Any:
+        if self.crash is not None:
+            return "error"
+        if self._failure is not None and clause_of(self._failure.clause).level is not Level.SHOULD:
+            return "broken"
+        if self._failure is None and not self._completed:
+            return "not run"
+        return "passed"
+
+    def _was_seen(self, clause: str) -> bool:
+        if clause in self._witnessed or clause in self._advice:
+            return True
+        if self._failure is not None:
+            return clause == self._failure.clause
+        return self._completed and clause not in self._spec.situational

@@ -1,0 +1,79 @@
+"""What a clause of the contract is. `rdt_conformance.contract` offers these types together with the clauses."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Level(enum.Enum):
+    """How binding a clause is."""
+
+    MUST = "MUST"
+    """Ray relies on it or documents it. Broken: the run fails."""
+    SHOULD = "SHOULD"
+    """A user would suffer, though Ray does not rely on it. Broken: the run warns."""
+    REPORT = "REPORT"
+    """No right or wrong; users want to know."""
+
+
+class Area(enum.Enum):
+    """The chapters of the contract, in the order in which a transport should be made right."""
+
+    STATIC = "static"
+    METADATA = "metadata"
+    INTEGRITY = "integrity"
+    LIFECYCLE = "lifecycle"
+    ORDERING = "ordering"
+    FETCH = "fetch"
+    BUFFERS = "buffers"
+    CONCURRENCY = "concurrency"
+    GC = "gc"
+    ABORT = "abort"
+    FAULTS = "faults"
+
+
+class Applies(enum.Enum):
+    """Which transports a clause speaks of. Capabilities are those of `rdt_conformance.target.Capability`."""
+
+    ALWAYS = "every transport"
+    ONE_SIDED = "one-sided transports"
+    TWO_SIDED = "two-sided transports"
+    ABORTABLE = "transports that can abort"
+    NOT_ABORTABLE = "transports that cannot abort"
+    ABORTABLE_TWO_SIDED = "two-sided transports that can abort"
+    ONE_SIDED_OR_ABORTABLE = "transports that are one-sided or can abort"
+    """All but those with which Ray has to kill the source when a receiver dies."""
+    OWN_FETCH = "transports with a fetch of their own"
+    CUDA = "transports that carry GPU memory"
+
+
+EVERYWHERE = frozenset({"local", "cluster", "ray"})
+REFERENCE = frozenset({"local", "cluster"})
+"""For situations that Ray's own interface has no way to bring about, such as a second free of the same object."""
+PROCESSES = frozenset({"cluster", "ray"})
+"""For situations that need actors to be processes of their own, which can be killed and paused."""
+
+
+@dataclass(frozen=True)
+class Clause:
+    """One promise that a transport makes to Ray."""
+
+    id: str
+    """Area letter and number. Where one subject has two halves of different level, the second one has a trailing
+    letter: ``b`` for a SHOULD (``G3b``), ``r`` for a REPORT (``D5r``)."""
+    area: Area
+    level: Level
+    sentence: str
+    """What the transport owes: one plain sentence, present tense, that an author understands without this project."""
+    source: str
+    """Where it is written or relied upon, separated by ``; ``, the strongest first: ``doc`` with a class member or a
+    page of Ray's documentation, ``src`` with a file of Ray and a name in it, ``ray#N`` or ``nixl#N``."""
+    suffers: str
+    """One sentence: what a user of Ray would see if it were broken."""
+    applies: Applies = Applies.ALWAYS
+    engines: frozenset[str] = EVERYWHERE
+    """The engines that can bring about the situation it speaks of."""
+    since: str = "2.57"
+    untested: str = ""
+    """Why there is no check, for a clause that cannot be tested (yet)."""

@@ -1,0 +1,153 @@
+"""The vocabulary that suites speak, whatever carries it out.
+
+Everything a suite asks of an actor comes back as a :class:`Pending`, so that nothing can hang unnoticed: waiting on one
+is bounded, and a bound that passes is a verdict (:class:`Hung`) with the stacks of the threads that are stuck.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class Lane(str, enum.Enum):
+    """The threads of one Ray worker process that may be inside a transport."""
+
+    MAIN = "main"
+    """User code: tasks, put, get. Ray calls extract, fetch and wait here."""
+    SYSTEM = "_ray_system"
+    """Ray calls recv, send and garbage_collect here, one at a time, in the order the owner submitted them."""
+    ERROR = "_ray_system_error"
+    """Ray calls abort_transport here, while the other two may be blocked."""
+    IO = "io"
+    """The owner's callback thread: metadata arrives, reference counts drop, driver-owned objects are freed."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long the harness waits before it calls something hung, in seconds.
+
+    These are bounds on *no progress at all*, not on speed: a loaded CI machine may take a thousand times longer than an
+    idle one and still pass.
+    """
+
+    call: float = 10.0
+    """One call, or one complete transfer, of a small object."""
+    abort: float = 5.0
+    """From an abort to the end of the call it interrupts (A1, A2)."""
+    per_gib: float = 20.0
+    """Added for every GiB that has to move."""
+
+    def for_bytes(self, nbytes: int) -> float:
+        """The bound for moving `nbytes`."""
+        return self.call + self.per_gib * nbytes / 2**30
+
+
+class Hung(BaseException):
+    """Something did not come back in time.
+
+    Not an Exception: Hypothesis would otherwise run the same hang again and again to shrink it.
+    """
+
+    def __init__(self, what: str, seconds: float, stacks: str) -> None:
+        super().__init__(f"{what} did not come back within {seconds:g} s")
+        self.what = what
+        self.seconds = seconds
+        self.stacks = stacks
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Which transport call raised an exception. Attached to the exception itself, so it also crosses processes."""
+
+    method: str
+    process: str
+    lane: str
+
+    def __str__(self) -> str:
+        return f"{self.method} on {self.process} ({self.lane})"
+
+
+def mark_origin(error: BaseException, origin: Origin) -> None:
+    """Remember where in the transport `error` came from; the innermost call wins."""
+    if origin_of(error) is None:
+        try:
+            error.__rdt_origin__ = origin  # type: ignore[attr-defined]
+        except AttributeError:  # an exception class with __slots__
+            error.add_note(f"raised by {origin}")
+
+
+def origin_of(error: BaseException | None) -> Origin | None:
+    """The transport call that raised `error`, or None if it did not come out of a transport."""
+    return getattr(error, "__rdt_origin__", None)
+
+
+class Pending(Generic[T]):
+    """A call under way in some actor.
+
+    Args:
+        future: what will come back.
+        what: the call in words, for the message if it hangs.
+        stacks: gives the stacks of the threads that may be stuck.
+    """
+
+    def __init__(self, future: Future[Any], what: str, stacks: Callable[[], str]) -> None:
+        self._future = future
+        self.what = what
+        self._stacks = stacks
+
+    def done(self) -> bool:
+        """Whether it has come back, without waiting."""
+        return self._future.done()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait up to `seconds` for it to come back; whether it did. Never raises what it raised."""
+        finished = threading.Event()
+        self._future.add_done_callback(lambda _: finished.set())
+        return finished.wait(seconds)
+
+    def result(self, seconds: float = Patience.call) -> T:
+        """What came back.
+
+        Raises:
+            Hung: nothing came back within `seconds`.
+            BaseException: what the call itself raised.
+        """
+        try:
+            return self._future.result(seconds)
+        except FutureTimeout:
+            if self._future.done():  # the call itself raised a TimeoutError
+                raise
+            raise Hung(self.what, seconds, self._stacks()) from None
+
+    def error(self, seconds: float = Patience.call) -> BaseException | None:
+        """What the call raised, or None if it returned.
+
+        Raises:
+            Hung: nothing came back within `seconds`.
+        """
+        try:
+            return self._future.exception(seconds)
+        except FutureTimeout:
+            raise Hung(self.what, seconds, self._stacks()) from None
+
+    def then(self, convert: Callable[[T], U]) -> Pending[U]:
+        """The same call with its result converted, e.g. a key into a handle."""
+        converted: Future[U] = Future()
+
+        def finish(done: Future[Any]) -> None:
+            try:
+                converted.set_result(convert(done.result()))
+            except BaseException as error:
+                converted.set_exception(error)
+
+        self._future.add_done_callback(finish)
+        return Pending(converted, self.what, self._stacks)

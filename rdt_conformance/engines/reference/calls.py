@@ -1,0 +1,78 @@
+"""Single transport calls, made as Ray makes them but one by one, so that a suite decides what comes between.
+
+Metadata travel as pickled bytes and are unpickled for every call, as they are in Ray. Every function is a message.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rdt_conformance.engines.reference.work import dump, load
+
+if TYPE_CHECKING:
+    from rdt_conformance.engines.reference.worker import Worker
+
+
+def extract(worker: Worker, transport: str, obj_id: str, tensors: int) -> bytes:
+    """extract_tensor_transport_metadata for kept tensors."""
+    held = worker.held[tensors]
+    return dump(
+        worker.call(transport, "extract_tensor_transport_metadata", obj_id, held, obj_id=obj_id)
+    )
+
+
+def communicator(worker: Worker, transport: str, source: str | None, destination: str | None) -> bytes:
+    """get_communicator_metadata; None for both as in a get, None for the source as in a driver's put."""
+    from rdt_conformance.engines.reference.worker import actor_handle
+
+    handles = [None if name is None else actor_handle(name) for name in (source, destination)]
+    return dump(worker.call(transport, "get_communicator_metadata", *handles, transport))
+
+
+def send(worker: Worker, transport: str, obj_id: str, tensors: int, metadata: bytes, comm: bytes) -> None:
+    """send_multiple_tensors for kept tensors. The id is only for the history: Ray does not pass it."""
+    worker.call(
+        transport,
+        "send_multiple_tensors",
+        worker.held[tensors],
+        load(metadata),
+        load(comm),
+        obj_id=obj_id,
+    )
+
+
+def recv(worker: Worker, transport: str, obj_id: str, metadata: bytes, comm: bytes, buffers: int | None) -> int:
+    """recv_multiple_tensors; keeps what arrived. Without buffers the argument is left out, as Ray does."""
+    extra = () if buffers is None else (worker.held[buffers],)
+    arguments = (obj_id, load(metadata), load(comm), *extra)
+    return worker.keep(worker.call(transport, "recv_multiple_tensors", *arguments, obj_id=obj_id))
+
+
+def fetch(worker: Worker, transport: str, obj_id: str, metadata: bytes, comm: bytes, buffers: int | None) -> int:
+    """fetch_multiple_tensors; keeps the request."""
+    target = None if buffers is None else worker.held[buffers]
+    arguments = (obj_id, load(metadata), load(comm), target)
+    return worker.keep(worker.call(transport, "fetch_multiple_tensors", *arguments, obj_id=obj_id))
+
+
+def wait(worker: Worker, transport: str, obj_id: str, request: int, timeout: float) -> int:
+    """wait_fetch_complete for a kept request, which stays kept; keeps what arrived."""
+    held = worker.held[request]
+    return worker.keep(worker.call(transport, "wait_fetch_complete", held, timeout=timeout, obj_id=obj_id))
+
+
+def collect(worker: Worker, transport: str, obj_id: str, metadata: bytes, tensors: int) -> None:
+    """garbage_collect for kept tensors, which stay kept until the suite drops them."""
+    worker.call(
+        transport, "garbage_collect", obj_id, load(metadata), worker.held[tensors], obj_id=obj_id
+    )
+
+
+def abort(worker: Worker, transport: str, obj_id: str, comm: bytes) -> None:
+    """abort_transport."""
+    worker.call(transport, "abort_transport", obj_id, load(comm), obj_id=obj_id)
+
+
+def ask(worker: Worker, transport: str, method: str, args: tuple[Any, ...]) -> Any:
+    """Any other method, for what it answers."""
+    return worker.call(transport, method, *args)

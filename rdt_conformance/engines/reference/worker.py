@@ -1,0 +1,137 @@
+"""One process of the reference RDT: its transports, its store, and the objects that it owns."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from rdt_conformance.engines.base import Origin, mark_origin
+from rdt_conformance.engines.reference.context import current_lane
+from rdt_conformance.engines.reference.errors import NeedsRayError
+from rdt_conformance.engines.reference.groups import Groups
+from rdt_conformance.engines.reference.host import Host
+from rdt_conformance.engines.reference.owner import Owner
+from rdt_conformance.engines.reference.registry import Registry
+from rdt_conformance.engines.reference.store import Store
+from rdt_conformance.history import History
+
+DRIVER = "driver"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What Ray reads from its environment."""
+
+    fetch_fail_timeout: float = 60.0
+    """Seconds until a transfer is presumed lost (`RAY_rdt_fetch_fail_timeout_milliseconds`)."""
+
+
+class Worker:
+    """The state of one process. Everything that happens in it runs on one of its lanes.
+
+    Args:
+        name: ``driver`` or the actor's name.
+        host: carries messages to other workers.
+        registry: the transports known here.
+        history: where transport calls are recorded.
+    """
+
+    def __init__(self, name: str, host: Host, registry: Registry, history: History, settings: Settings) -> None:
+        self.name = name
+        self.host = host
+        self.registry = registry
+        self.history = history
+        self.settings = settings
+        self.store = Store()
+        self.groups = Groups()
+        self.owner = Owner(self)
+        self.held: dict[int, Any] = {}
+        """Values that user code of this process keeps, by the keys that the harness knows them by."""
+        self._keys = itertools.count(1)
+        self._object_numbers = itertools.count(1)
+        self._put_task = uuid.uuid4().hex + uuid.uuid4().hex[:16]
+
+    @property
+    def is_driver(self) -> bool:
+        """Whether this is the process that has no actor."""
+        return self.name == DRIVER
+
+    def call(self, transport: str, method: str, *args: Any, obj_id: str = "", **kwargs: Any) -> Any:
+        """Call one method of this process's transport: the only place where the reference does so.
+
+        The call is recorded, and an exception is marked with where it came from.
+        """
+        lane = current_lane().value
+        with self.history.record(self.name, lane, _describe(method, args, kwargs), obj_id) as event:
+            try:
+                result = getattr(self.registry.instance(transport), method)(*args, **kwargs)
+            except Exception as error:
+                mark_origin(error, Origin(method, self.name, lane))
+                raise
+            event.outcome = _describe_result(result)
+            return result
+
+    def keep(self, value: Any) -> int:
+        """Keep `value` alive in this process, as user code with a variable would; returns its key."""
+        key = next(self._keys)
+        self.held[key] = value
+        return key
+
+    def new_object_id(self, *, put: bool) -> str:
+        """A fresh id of Ray's length: puts of one task share all but the last 8 digits, task returns do not."""
+        task = self._put_task if put else uuid.uuid4().hex + uuid.uuid4().hex[:16]
+        return task + next(self._object_numbers).to_bytes(4, "little").hex()
+
+
+@dataclass(frozen=True)
+class ActorId:
+    """Stands in for Ray's ActorID."""
+
+    name: str
+
+    def hex(self) -> str:
+        """The id as hexadecimal digits."""
+        return self.name.encode().hex()
+
+
+@dataclass(frozen=True)
+class ActorHandle:
+    """What a transport gets as `src_actor` and `dst_actor`: an identity, and nothing that needs a running Ray."""
+
+    _actor_id: ActorId
+
+    @property
+    def _ray_actor_id(self) -> ActorId:
+        return self._actor_id
+
+    @property
+    def __ray_call__(self) -> NoReturn:
+        raise NeedsRayError("the transport calls into the actor through Ray, and no Ray runs here")
+
+    def __repr__(self) -> str:
+        return f"Actor({self._actor_id.name})"
+
+
+def actor_handle(name: str) -> ActorHandle | None:
+    """The handle of a worker, or None for the driver, which Ray does not give a handle either."""
+    return None if name == DRIVER else ActorHandle(ActorId(name))
+
+
+def _describe(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """The call in a few words: the method, and what matters about its arguments."""
+    notes = []
+    if method == "extract_tensor_transport_metadata":
+        notes.append(f"{len(args[1])} tensors")
+    if kwargs.get("timeout") is not None:
+        notes.append(f"timeout={kwargs['timeout']:.3g}")
+    if len(args) > 3 and args[3] is not None and method.startswith(("recv", "fetch")):
+        notes.append(f"into {len(args[3])} buffers")
+    return f"{method}({', '.join(notes)})"
+
+
+def _describe_result(result: Any) -> str:
+    if isinstance(result, list):
+        return f"{len(result)} tensors"
+    return "ok" if result is None else type(result).__name__

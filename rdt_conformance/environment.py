@@ -1,0 +1,74 @@
+"""Where a run took place: enough to tell two reports apart, without importing what it names."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("ray", "torch", "numpy", "nixl", "hypothesis", "pytest")
+VARIABLES = re.compile(r"(UCX|NCCL|RAY)_")
+PRIVATE = re.compile(r"PASS|TOKEN|SECRET|KEY|CRED|AUTH|CONFIG")
+"""Variables that may carry a secret (``RAY_JOB_CONFIG_…`` holds the user's whole environment): reports are shared."""
+
+
+def environment() -> dict[str, Any]:
+    """The fingerprint of this machine and process, JSON-ready.
+
+    Sizes are in bytes; what this system does not tell, and packages that are not installed, are None. The values of
+    variables that may hold secrets are left out.
+    """
+    return {
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "platform": platform.platform(),
+        "kernel": platform.release(),
+        "cpu": _cpu_model(),
+        "cores": _usable_cores(),
+        "memory": _memory(),
+        "shared_memory": _size_of("/dev/shm"),
+        "load_average": [round(load, 2) for load in os.getloadavg()] if hasattr(os, "getloadavg") else None,
+        "packages": {name: _version(name) for name in PACKAGES},
+        "variables": {
+            name: "(set, not shown)" if PRIVATE.search(name) else value
+            for name, value in sorted(os.environ.items())
+            if VARIABLES.match(name)
+        },
+    }
+
+
+def _cpu_model() -> str:
+    try:
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return found.group(1) if found else platform.processor() or platform.machine()
+
+
+def _usable_cores() -> int:
+    """Those that this process may run on, which in a container can be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _size_of(directory: str) -> int | None:
+    try:
+        return shutil.disk_usage(directory).total
+    except OSError:
+        return None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,107 @@
+"""What happened where: every transport call and every step of the harness, in one clock."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rdt_conformance.results import Step
+
+_ARRIVALS = ("recv_multiple_tensors", "wait_fetch_complete")
+
+KEPT = 4_000
+"""Events kept per history; a long stress run forgets its beginning rather than filling the memory."""
+
+
+@dataclass
+class Event:
+    """One call while it is being recorded."""
+
+    number: int
+    began: float
+    process: str
+    lane: str
+    what: str
+    obj_id: str
+    ended: float | None = None
+    outcome: str = ""
+
+
+class History:
+    """A thread-safe log. Recording costs about a microsecond, so it is always on."""
+
+    def __init__(self) -> None:
+        self._events: deque[Event] = deque(maxlen=KEPT)
+        self._numbers = itertools.count(1)
+        self._lock = threading.Condition()
+        self._watchers = 0
+        self._start = time.perf_counter()
+        self.transfers = 0
+        """Transfers that brought their tensors, over the whole life of this history."""
+
+    def clear(self) -> None:
+        """Forget everything and start the clock again."""
+        with self._lock:
+            self._events.clear()
+            self._numbers = itertools.count(1)
+            self._start = time.perf_counter()
+
+    @contextmanager
+    def record(self, process: str, lane: str, what: str, obj_id: str = "") -> Iterator[Event]:
+        """Record one call. The body may set `outcome`; an exception sets it to ``raised …``."""
+        with self._lock:
+            event = Event(next(self._numbers), time.perf_counter() - self._start, process, lane, what, obj_id)
+            self._events.append(event)
+            if self._watchers:
+                self._lock.notify_all()
+        try:
+            yield event
+            if what.startswith(_ARRIVALS):
+                self.transfers += 1
+        except BaseException as error:
+            event.outcome = f"raised {describe_error(error)}"
+            raise
+        finally:
+            event.ended = time.perf_counter() - self._start
+
+    def wait_for(self, what: str, process: str, seconds: float) -> bool:
+        """Wait until a call whose name starts with `what` has begun in `process`; whether one did within `seconds`."""
+        with self._lock:
+            self._watchers += 1
+            try:
+                return self._lock.wait_for(
+                    lambda: any(e.process == process and e.what.startswith(what) for e in self._events), seconds
+                )
+            finally:
+                self._watchers -= 1
+
+    def steps(self) -> tuple[Step, ...]:
+        """The events so far, oldest first, with object ids shortened to ``obj1``, ``obj2`` in order of appearance."""
+        with self._lock:
+            events = list(self._events)
+        short: dict[str, str] = {}
+        return tuple(
+            Step(
+                number=event.number,
+                at=event.began,
+                process=event.process,
+                lane=event.lane,
+                what=event.what,
+                obj_id=short.setdefault(event.obj_id, f"obj{len(short) + 1}") if event.obj_id else "",
+                ended=event.ended,
+                outcome=event.outcome,
+            )
+            for event in events
+        )
+
+
+def describe_error(error: BaseException, limit: int = 200) -> str:
+    """``ValueError: the first line of its message``, at most `limit` characters."""
+    lines = str(error).strip().splitlines()
+    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return text if len(text) <= limit else text[: limit - 1] + "…"

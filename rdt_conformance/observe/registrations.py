@@ -1,0 +1,233 @@
+"""Count what a transport keeps in its containers, without asking it."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import functools
+import itertools
+import queue
+import sys
+import types
+import weakref
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+_DEPTH = 8
+"""How many steps from the transport a container may be."""
+_LOOKED_INTO = 1_000
+"""How many elements of one container are followed; all are counted."""
+_MOST = 100_000
+"""How many objects one walk visits."""
+
+_HOLDERS: dict[type, str] = {
+    queue.Queue: "queue",
+    asyncio.Queue: "_queue",
+    collections.UserDict: "data",
+    collections.UserList: "data",
+    collections.ChainMap: "maps",
+    weakref.WeakValueDictionary: "data",
+    weakref.WeakKeyDictionary: "data",
+    weakref.WeakSet: "data",
+}
+"""Containers of the standard library written in Python, and the attribute that holds their elements."""
+
+_ARRAYS = frozenset({"torch", "numpy", "jax", "jaxlib", "cupy", "pyarrow", "pandas", "tensorflow"})
+_NOT_THE_TRANSPORTS = sys.stdlib_module_names | _ARRAYS | {"ray", "rdt_conformance"}
+
+
+def registrations(transport: object) -> dict[str, int]:
+    """Count the elements of every container that a transport can reach.
+
+    Looked at are the instance's attributes (``self._objects``), class attributes of its classes
+    (``MyTransport._cache``) and globals of the modules that define them (``mymodule.REGISTRY``), and from there every
+    object of a class that is neither the standard library's, nor Ray's, nor an array library's. Elements are
+    written ``[]``: ``self._objects[].views`` counts the views of all objects together. Weakly held elements count,
+    ``functools.lru_cache`` counts, tuples are looked through. No property, method or ``__len__`` of the transport's
+    own is called.
+
+    Args:
+        transport: the instance.
+
+    Returns:
+        Number of elements by path. Every container is counted once, under its shortest path. Paths of empty
+        containers are left out.
+    """
+    return registrations_of([transport])
+
+
+def registrations_of(transports: Iterable[object]) -> dict[str, int]:
+    """Like `registrations`, added up over several instances; what they share counts once."""
+    walk = _Walk()
+    for transport in transports:
+        walk.add("self", transport, 0)
+    walk.run()
+    return dict(walk.counts)
+
+
+class _Place(NamedTuple):
+    path: str
+    value: Any
+    depth: int
+
+
+@dataclass(frozen=True)
+class _Container:
+    """How to count and read the elements of a builtin container, whatever a subclass overrides."""
+
+    count: Callable[[Any], int]
+    elements: Callable[[Any], Iterable[Any]]
+
+
+_CONTAINERS: dict[type, _Container] = {
+    dict: _Container(dict.__len__, dict.values),
+    list: _Container(list.__len__, list.__iter__),
+    set: _Container(set.__len__, set.__iter__),
+    frozenset: _Container(frozenset.__len__, frozenset.__iter__),
+    deque: _Container(deque.__len__, deque.__iter__),
+    tuple: _Container(lambda _: 0, tuple.__iter__),
+    queue.SimpleQueue: _Container(queue.SimpleQueue.qsize, lambda _: ()),
+    types.MappingProxyType: _Container(len, types.MappingProxyType.values),
+    functools._lru_cache_wrapper: _Container(lambda function: function.cache_info().currsize, lambda _: ()),
+}
+
+
+class _Walk:
+    """One breadth-first walk, so that a container is named by its shortest path."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        # The objects themselves are kept, not just their ids: an id is free again once its object is gone.
+        self._seen: dict[int, object] = {}
+        self._queue: deque[_Place] = deque()
+        self._visitors: dict[type, Callable[[_Place], None] | None] = {}
+        self._visited_kinds: set[type] = set()
+        self._slots: dict[type, dict[str, types.MemberDescriptorType]] = {}
+
+    def add(self, path: str, value: object, depth: int) -> None:
+        """Plan to visit a value, unless it holds nothing or was planned before."""
+        if self._visitor(type(value)) is None or depth > _DEPTH or id(value) in self._seen:
+            return
+        if len(self._seen) < _MOST:
+            self._seen[id(value)] = value
+            self._queue.append(_Place(path, value, depth))
+
+    def run(self) -> None:
+        """Visit everything planned, and what is found on the way."""
+        while self._queue:
+            place = self._queue.popleft()
+            visit = self._visitor(type(place.value))
+            if visit is not None:
+                visit(place)
+
+    def _visitor(self, kind: type) -> Callable[[_Place], None] | None:
+        if kind not in self._visitors:
+            self._visitors[kind] = self._choose_visitor(kind)
+        return self._visitors[kind]
+
+    def _choose_visitor(self, kind: type) -> Callable[[_Place], None] | None:
+        own = _is_transports_own(kind)
+        for base, container in _CONTAINERS.items():
+            if issubclass(kind, base):
+                return functools.partial(self._visit_container, container, own)
+        for base, attribute in _HOLDERS.items():
+            if issubclass(kind, base):
+                return functools.partial(self._visit_holder, attribute, own)
+        return self._visit_object if own else None
+
+    def _visit_container(self, container: _Container, own: bool, place: _Place) -> None:
+        count = container.count(place.value)
+        if count:
+            self.counts[place.path] += count
+        for element in _first_elements(container.elements, place.value):
+            self.add(f"{place.path}[]", element, place.depth + 1)
+        if own:
+            self._visit_object(place)
+
+    def _visit_holder(self, attribute: str, own: bool, place: _Place) -> None:
+        self.add(place.path, self._attributes(place.value).get(attribute), place.depth)
+        if own:
+            self._visit_object(place)
+
+    def _visit_object(self, place: _Place) -> None:
+        for name, value in self._attributes(place.value).items():
+            self.add(f"{place.path}.{name}", value, place.depth + 1)
+        kind = type(place.value)
+        if kind not in self._visited_kinds:
+            self._visited_kinds.add(kind)
+            for cls in kind.__mro__:
+                if _is_transports_own(cls, inherited=False):
+                    self._visit_class(cls, place.depth + 1)
+                    self._visit_module(sys.modules.get(cls.__module__), place.depth + 1)
+
+    def _attributes(self, value: object) -> dict[str, Any]:
+        """An object's own attributes, from its slots and its dictionary, without calling a property."""
+        kind = type(value)
+        if kind not in self._slots:
+            self._slots[kind] = _slots(kind)
+        found: dict[str, Any] = {}
+        for name, slot in self._slots[kind].items():
+            with contextlib.suppress(AttributeError):  # the slot is empty
+                found[name] = slot.__get__(value)
+        with contextlib.suppress(AttributeError, TypeError):  # there is no dictionary
+            found.update(object.__getattribute__(value, "__dict__"))
+        return found
+
+    def _visit_class(self, cls: type, depth: int) -> None:
+        if id(cls) not in self._seen:
+            self._seen[id(cls)] = cls
+            self._add_all(cls.__name__, dict(vars(cls)), depth)
+
+    def _visit_module(self, module: types.ModuleType | None, depth: int) -> None:
+        if module is None or id(module) in self._seen:
+            return
+        self._seen[id(module)] = module
+        names = dict(vars(module))
+        self._add_all(module.__name__, names, depth)
+        for value in names.values():
+            if isinstance(value, type) and value.__module__ == module.__name__:
+                self._visit_class(value, depth)
+
+    def _add_all(self, owner: str, names: dict[str, object], depth: int) -> None:
+        for name, value in names.items():
+            if not name.startswith("__"):
+                self.add(f"{owner}.{name}", value, depth)
+
+
+def _is_transports_own(cls: type, *, inherited: bool = True) -> bool:
+    """Tell whether objects of a class may be followed: arrays, Ray's and the standard library's may not.
+
+    Args:
+        cls: the class.
+        inherited: False asks about the class itself, True also refuses subclasses of arrays.
+    """
+    root = cls.__module__.partition(".")[0]
+    # Ray's own transports live here, and custom ones subclass its requests and metadata.
+    if root in _NOT_THE_TRANSPORTS and not cls.__module__.startswith("ray.experimental.rdt."):
+        return False
+    if issubclass(cls, (type, types.ModuleType)):
+        return False
+    return not inherited or not any(base.__module__.partition(".")[0] in _ARRAYS for base in cls.__mro__)
+
+
+def _slots(cls: type) -> dict[str, types.MemberDescriptorType]:
+    """The slots of a class and its bases."""
+    return {
+        name: member
+        for base in cls.__mro__
+        for name, member in vars(base).items()
+        if isinstance(member, types.MemberDescriptorType)
+    }
+
+
+def _first_elements(elements: Callable[[Any], Iterable[Any]], container: Any) -> Sequence[Any]:
+    """The first elements of a container that other threads may be changing."""
+    for _ in range(5):
+        try:
+            return list(itertools.islice(elements(container), _LOOKED_INTO))
+        except RuntimeError:  # changed size during iteration
+            continue
+    return ()

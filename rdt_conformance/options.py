@@ -1,0 +1,218 @@
+"""The command line options, as data.
+
+Everything the user can set is one row of `OPTIONS`: the parser, the ini twins, ``--help``, the README's table and the
+tests all read it from there. Imported in every pytest run of every project that has the plugin, hence light.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+
+GROUP = "rdt-conformance"
+SHORT_NAME = "--transport"
+"""A common name: registered as a synonym of ``--rdt-transport``, and only where the project does not use it itself."""
+
+ENGINES = ("local",)
+ENGINES_TO_COME = ("cluster", "ray")
+DEVICES = ("cpu", "cuda")
+DATA_TYPES = ("torch.Tensor", "numpy.ndarray")
+PROFILES = ("quick", "standard", "thorough")
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of the command line. Its ini twin is the same name without dashes in front and with underscores."""
+
+    name: str
+    help: str
+    metavar: str = ""
+    """Stands for the value in ``--help``; empty for a flag, which takes none."""
+    default: str = ""
+    """What holds if neither the command line nor the ini file says anything, in the user's words."""
+    choices: tuple[str, ...] = ()
+    ini: bool = True
+    """False for an action, which makes no sense as a standing setting."""
+
+    @property
+    def key(self) -> str:
+        """Its name as an ini setting and as an attribute of ``config.option``."""
+        return self.name.lstrip("-").replace("-", "_")
+
+
+OPTIONS = (
+    Option(
+        "--rdt-transport",
+        f"the transport to judge; {SHORT_NAME} is short for it, wherever no conftest.py or other plugin uses that name",
+        metavar="TARGET",
+    ),
+    Option(
+        "--rdt-engine",
+        "what carries the transfers: the reference RDT in this process (local)",
+        metavar="LIST",
+        default="auto",
+        choices=("auto", *ENGINES),
+    ),
+    Option(
+        "--rdt-devices",
+        "device types whose memory is sent, separated by commas",
+        metavar="LIST",
+        default="profile, else cpu",
+        choices=DEVICES,
+    ),
+    Option(
+        "--rdt-data-type",
+        "type of what is sent",
+        metavar="NAME",
+        default="profile, else torch.Tensor",
+        choices=DATA_TYPES,
+    ),
+    Option(
+        "--rdt-profile",
+        "how much is tried: quick (at most 30 s), standard (at most 3 min), thorough (for nightly runs)",
+        metavar="NAME",
+        default="standard",
+        choices=PROFILES,
+    ),
+    Option("--rdt-report", "folder for the report", metavar="DIR", default="rdt-report"),
+    Option("--no-rdt-report", "write no report"),
+    Option(
+        "--rdt-seed", "seed of everything that is chosen at random", metavar="N", default="random, shown in the header"
+    ),
+    Option("--rdt-clauses", "show every clause of the contract and the checks that cover it, then exit", ini=False),
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line and the ini file ask for, valid. None: not said."""
+
+    transport: str
+    from_command_line: bool
+    """False if only the ini file names the transport."""
+    engines: tuple[str, ...]
+    devices: tuple[str, ...] | None
+    data_type: str | None
+    profile: str
+    report: str | None
+    """The report's folder; None: no report."""
+    seed: int | None
+
+
+def register(parser: pytest.Parser) -> None:
+    """Register every option and its ini twin, except `SHORT_NAME`."""
+    group = parser.getgroup(GROUP, "Ray Direct Transport conformance")
+    for option in OPTIONS:
+        if option.metavar:
+            group.addoption(option.name, dest=option.key, metavar=option.metavar, default=None, help=_help(option))
+        else:
+            group.addoption(option.name, dest=option.key, action="store_true", default=False, help=_help(option))
+        if option.ini:
+            parser.addini(option.key, f"Default for {option.name}.", type="string" if option.metavar else "bool")
+
+
+def register_short_name(parser: pytest.Parser) -> None:
+    """Register `SHORT_NAME` if nobody else has; call it once the project's conftest files had their say."""
+    taken = {
+        name for group in (*parser._groups, parser._anonymous) for option in group.options for name in option.names()
+    }
+    if SHORT_NAME not in taken:
+        parser.getgroup(GROUP).addoption(
+            SHORT_NAME, dest="rdt_transport", metavar="TARGET", default=None, help="short for --rdt-transport"
+        )
+
+
+def read(config: pytest.Config) -> Settings | None:
+    """What the user asks for; None if no transport is named, which means that this plugin has nothing to do.
+
+    Raises:
+        pytest.UsageError: a value is not allowed, or options are given that do nothing without a transport.
+    """
+    transport = _text(config, "--rdt-transport")
+    if transport is None:
+        _complain_about_idle_options(config)
+        return None
+    seed = _text(config, "--rdt-seed")
+    if seed is not None and not (seed.isascii() and seed.isdigit()):
+        raise pytest.UsageError(f"--rdt-seed: {seed!r} is not a whole number from 0 up")
+    return Settings(
+        transport=transport,
+        from_command_line=config.getoption("rdt_transport") is not None,
+        engines=_engines(config),
+        devices=_several(config, "--rdt-devices"),
+        data_type=_one(config, "--rdt-data-type"),
+        profile=_one(config, "--rdt-profile") or "standard",
+        report=None if _flag(config, "--no-rdt-report") else _text(config, "--rdt-report") or "rdt-report",
+        seed=None if seed is None else int(seed),
+    )
+
+
+def _help(option: Option) -> str:
+    text = option.help
+    if option.choices:
+        text += f"; one of {', '.join(option.choices)}"
+    if option.default:
+        text += f" (default: {option.default})"
+    return text
+
+
+def _engines(config: pytest.Config) -> tuple[str, ...]:
+    for name in _split(_text(config, "--rdt-engine") or ""):
+        if name in ENGINES_TO_COME:
+            raise pytest.UsageError(f"--rdt-engine: the {name} engine is not built yet; choose {' or '.join(ENGINES)}")
+    named = _several(config, "--rdt-engine") or ("auto",)
+    if "auto" in named:
+        return ENGINES
+    return named
+
+
+def _text(config: pytest.Config, name: str) -> str | None:
+    """The value of an option: from the command line, else from the ini file, else None."""
+    key = _option(name).key
+    given = config.getoption(key)
+    return given if given is not None else config.getini(key) or None
+
+
+def _flag(config: pytest.Config, name: str) -> bool:
+    key = _option(name).key
+    return config.getoption(key) or config.getini(key)
+
+
+def _one(config: pytest.Config, name: str) -> str | None:
+    value = _text(config, name)
+    if value is not None:
+        _check_choices(name, [value])
+    return value
+
+
+def _several(config: pytest.Config, name: str) -> tuple[str, ...] | None:
+    value = _text(config, name)
+    if value is None:
+        return None
+    values = _split(value)
+    _check_choices(name, values or [value])
+    return tuple(dict.fromkeys(values))
+
+
+def _split(value: str) -> list[str]:
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
+def _check_choices(name: str, values: Sequence[str]) -> None:
+    choices = _option(name).choices
+    for value in values:
+        if value not in choices:
+            raise pytest.UsageError(f"{name}: {value!r} is not known; choose from {', '.join(choices)}")
+
+
+def _option(name: str) -> Option:
+    return next(option for option in OPTIONS if option.name == name)
+
+
+def _complain_about_idle_options(config: pytest.Config) -> None:
+    """An option that silently does nothing would look as if it had worked."""
+    idle = [option.name for option in OPTIONS if config.getoption(option.key) and option.ini]
+    if idle:
+        raise pytest.UsageError(f"{', '.join(idle)}: nothing to do without a transport; add --rdt-transport=TARGET")

@@ -1,0 +1,160 @@
+"""What a payload and a kind of payload are, whatever the array library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+    from typing_extensions import Self
+
+    from rdt_conformance.payloads.watching import Fingerprint, Guard, Lifetimes
+
+DEFAULT_MAX_BYTES = 65 << 10
+"""Enough to cross the edge at 64 KiB."""
+
+
+class Refusable(Protocol):
+    """A recipe of an ordered list of tensors: plain data, equal and hashable by value, and it pickles.
+
+    Its ``repr`` is short and for people: ``2 tensors: float32[3,4] transposed, uint8[0]``.
+    """
+
+    @property
+    def count(self) -> int:
+        """How many tensors it has."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements of all tensors."""
+        ...
+
+    def build(self, device: str = "cpu") -> list[Any]:
+        """The tensors; new ones, with the same bytes, at every call and in every process."""
+        ...
+
+    def differences(self, received: Sequence[Any]) -> list[str]:
+        """How what was received differs in count, order, dtype, shape or any byte.
+
+        Args:
+            received: what a transport returned; anything at all, it is not modified.
+
+        Returns:
+            Plain sentences, such as ``tensor 1 byte 64 is 0x00, sent 0xA7 (element [0, 16]); 4 of 256 bytes differ``;
+            empty if all agree.
+        """
+        ...
+
+
+class Payload(Refusable, Protocol):
+    """A recipe of tensors that lie in plain memory."""
+
+    def inverse(self) -> Self:
+        """The same tensors with other contents: every bit that may differ does, so no byte can pass for the other's."""
+        ...
+
+
+class Family(Protocol):
+    """Several payloads whose tensors share memory, to be sent as several objects that are alive together."""
+
+    @property
+    def payloads(self) -> tuple[Payload, ...]:
+        """A recipe for each object."""
+        ...
+
+    def build(self, device: str = "cpu") -> list[list[Any]]:
+        """The tensors of each payload, in order."""
+        ...
+
+
+class PayloadKind(Protocol):
+    """All that the suite knows about one array library."""
+
+    data_type: type
+    """What `register_tensor_transport` calls the data type."""
+
+    def payloads(
+        self,
+        *,
+        device: str = "cpu",
+        min_tensors: int = 0,
+        max_tensors: int = 4,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        plain: bool = False,
+        refusable: bool = True,
+    ) -> SearchStrategy[Payload]:
+        """Payloads of many tensors; they shrink towards one small plain float32 tensor.
+
+        Args:
+            device: device type that the tensors will be built on.
+            min_tensors: at least so many tensors.
+            max_tensors: at most so many.
+            max_bytes: of the elements of one tensor. The memory that a view lies in may be larger.
+            plain: only contiguous tensors of ordinary dtypes, which every transport must take.
+            refusable: also tensors that are more than a view of memory (lazily conjugated or negated, subclasses).
+        """
+        ...
+
+    def families(
+        self, *, device: str = "cpu", max_bytes: int = DEFAULT_MAX_BYTES
+    ) -> SearchStrategy[Family]:
+        """Families of plain dtypes: the same tensor, base and view, overlapping and neighbouring views.
+
+        Args:
+            device: device type that the tensors will be built on.
+            max_bytes: of the memory that is shared.
+        """
+        ...
+
+    def simple(self, nbytes: int, count: int = 1, seed: int = 0) -> Payload:
+        """Contiguous tensors of bytes.
+
+        Args:
+            nbytes: of all tensors together.
+            count: how many tensors; the first ones take what does not divide evenly.
+            seed: of the contents. Payloads of different seeds differ.
+        """
+        ...
+
+    def refusable_payloads(self) -> list[Refusable]:
+        """What a transport may refuse, with an error when it extracts metadata, but must never carry wrongly."""
+        ...
+
+    def buffers(self, payload: Payload, device: str = "cpu") -> list[Any]:
+        """Contiguous target buffers for a payload, each holding the inverse of what is to arrive in it."""
+        ...
+
+    def guarded_buffers(self, payload: Payload, device: str = "cpu") -> tuple[list[Any], Guard]:
+        """The same as contiguous views of one larger memory, and a guard over the rest of that memory."""
+        ...
+
+    def fingerprint(self, tensors: Sequence[Any]) -> Fingerprint:
+        """What can be seen of tensors, and all bytes of the memories that they lie in."""
+        ...
+
+    def overwrite(self, tensors: Sequence[Any], payload: Payload) -> None:
+        """Write a payload's bytes into tensors in place, as a source's user may do at any time.
+
+        Args:
+            tensors: of the payload's dtypes and shapes, such as those that its inverse built.
+            payload: what they hold afterwards.
+        """
+        ...
+
+    def metas(self, tensors: Sequence[Any]) -> list[tuple[Any, Any]]:
+        """The shape and dtype of each tensor, as ``tensor_meta`` must list them."""
+        ...
+
+    def tracked(self, payload: Payload, device: str = "cpu") -> tuple[list[Any], Lifetimes]:
+        """The tensors of a payload, and whether anybody still refers to their memories: tensors, views, storages."""
+        ...
+
+    def share_memory(self, a: Any, b: Any) -> bool:
+        """Whether two tensors have a byte in common, by address: the same memory mapped twice goes unnoticed."""
+        ...
+
+    def traits(self, tensors: Sequence[Any], device: str = "cpu") -> list[str]:
+        """How tensors deviate from contiguous, writable ones of the plain type on a device, a sentence for each."""
+        ...

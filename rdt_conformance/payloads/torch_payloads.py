@@ -1,0 +1,249 @@
+"""Payloads of torch tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from rdt_conformance.payloads import torch_memory
+from rdt_conformance.payloads.base import DEFAULT_MAX_BYTES
+from rdt_conformance.payloads.contents import Memory
+from rdt_conformance.payloads.recipes import ArrayPayload, ArrayRecipe, Look
+from rdt_conformance.payloads.strategies import (
+    ArrayFamily,
+    ElementType,
+    Limits,
+    Wrap,
+    families,
+    recipe_lists,
+    simple_recipes,
+)
+from rdt_conformance.payloads.torch_refusable import refusable_payloads
+from rdt_conformance.payloads.watching import Fingerprint, Guard, Lifetimes, arena
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+    from rdt_conformance.payloads.base import Refusable
+
+_ORDINARY = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool")
+"""What every transport must take: dtypes that NCCL and Gloo know, the simplest first."""
+
+_LAZILY_NEGATED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+class TaggedTensor(torch.Tensor):
+    """A subclass as users write them: nothing but a name."""
+
+
+@dataclass(frozen=True, repr=False)
+class TorchPayload(ArrayPayload):
+    """An ordered list of torch tensors."""
+
+    @classmethod
+    def build_all(cls, payloads: Sequence[ArrayPayload], device: str = "cpu") -> list[list[torch.Tensor]]:
+        """The tensors of several payloads; equal recipes become one tensor, equal memories are shared."""
+        workshop = _Workshop(device)
+        return [[workshop.tensor(recipe) for recipe in payload.recipes] for payload in payloads]
+
+    @staticmethod
+    def look(received: object) -> Look:
+        """What was received, ready to be compared; see `ArrayPayload.look`."""
+        return torch_memory.look(received)
+
+
+class _Workshop:
+    """Builds tensors, each recipe and each memory once."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._memories: dict[Memory, torch.Tensor] = {}
+        self._tensors: dict[ArrayRecipe, torch.Tensor] = {}
+
+    def tensor(self, recipe: ArrayRecipe) -> torch.Tensor:
+        """The tensor of a recipe."""
+        if recipe not in self._tensors:
+            self._tensors[recipe] = _wrapped(self._laid_out(recipe), recipe.wrap)
+        return self._tensors[recipe]
+
+    def _laid_out(self, recipe: ArrayRecipe) -> torch.Tensor:
+        layout, base = recipe.layout, self._memories.get(recipe.memory)
+        if base is None:
+            # A tensor that is its whole memory is no view of anything.
+            shape = layout.shape if layout.contiguous else (layout.elements,)
+            base = self._memories[recipe.memory] = _allocate(recipe.memory, shape, self._device)
+            if layout.contiguous:
+                return base
+        return base.as_strided(layout.shape, layout.strides, layout.offset)
+
+
+def _allocate(memory: Memory, shape: Sequence[int], device: str) -> torch.Tensor:
+    """A memory with its contents, as one contiguous tensor."""
+    dtype = getattr(torch, memory.dtype)
+    if memory.origin in ("numpy memory", "unaligned memory") and torch.device(device).type == "cpu":
+        skipped = 1 if memory.origin == "unaligned memory" else 0
+        room = np.empty(memory.nbytes + skipped, np.uint8)
+        tensor = torch.from_numpy(room[skipped:]).view(dtype).view(shape)
+    else:
+        with torch.inference_mode(memory.origin == "inference mode"):
+            tensor = torch.empty(shape, dtype=dtype, device=device)
+    target = torch_memory.storage_bytes(tensor)
+    host = target if target.device.type == "cpu" else torch.empty_like(target, device="cpu")
+    memory.fill(host.numpy())
+    if host is not target:
+        target.copy_(host)
+    return tensor
+
+
+def _wrapped(tensor: torch.Tensor, wrap: str) -> torch.Tensor:
+    match wrap:
+        case "":
+            return tensor
+        case "requiring grad":
+            return tensor.detach().requires_grad_()
+        case "computed from a leaf":
+            return tensor.detach().requires_grad_().view_as(tensor)
+        case "nn.Parameter":
+            return torch.nn.Parameter(tensor)
+        case "of a subclass":
+            return tensor.as_subclass(TaggedTensor)
+        case "lazily conjugated":
+            return tensor.conj()
+        case "lazily negated":
+            return torch._neg_view(tensor)
+    raise ValueError(f"unknown wrap {wrap!r}")
+
+
+@lru_cache
+def _element_types(device_type: str) -> tuple[ElementType, ...]:
+    """Every dtype that can be allocated and copied on a device, ordinary ones first."""
+    others = {torch_memory.dtype_name(value) for value in vars(torch).values() if isinstance(value, torch.dtype)}
+    names = [*_ORDINARY, *sorted(others.difference(_ORDINARY))]
+    return tuple(_element_type(getattr(torch, name)) for name in names if _can_copy(getattr(torch, name), device_type))
+
+
+def _can_copy(dtype: torch.dtype, device: str) -> bool:
+    try:
+        torch.empty(4, dtype=dtype, device=device).as_strided((2,), (2,)).clone()
+    except Exception:
+        # Placeholders for future dtypes, quantized ones, and what this device lacks, each with errors of its own.
+        return False
+    return True
+
+
+def _element_type(dtype: torch.dtype) -> ElementType:
+    wraps = [Wrap(origin="numpy memory"), Wrap(origin="inference mode")]
+    if dtype.itemsize > 1:
+        wraps.append(Wrap(origin="unaligned memory"))
+    if dtype.is_floating_point or dtype.is_complex:
+        wraps += [Wrap("requiring grad"), Wrap("computed from a leaf"), Wrap("nn.Parameter")]
+    wraps.append(Wrap("of a subclass", refusable=True))
+    if dtype.is_complex:
+        flip = torch_memory.sign_bits(dtype, real=False)
+        wraps.append(Wrap("lazily conjugated", flip=flip, mask=_finite(dtype), refusable=True))
+    if dtype in _LAZILY_NEGATED:
+        flip = torch_memory.sign_bits(dtype)
+        wraps.append(Wrap("lazily negated", flip=flip, mask=_finite(dtype), refusable=True))
+    mask = b"\x01" if dtype == torch.bool else b""
+    return ElementType(torch_memory.dtype_name(dtype), dtype.itemsize, mask, tuple(wraps))
+
+
+def _finite(dtype: torch.dtype) -> bytes:
+    """All bits but the highest of every exponent: negating a NaN may change more than its sign."""
+    return bytes(0xBF if sign else 0xFF for sign in torch_memory.sign_bits(dtype))
+
+
+class TorchKind:
+    """All that the suite knows about torch; see `rdt_conformance.payloads.base.PayloadKind` for every method."""
+
+    data_type = torch.Tensor
+
+    def payloads(
+        self,
+        *,
+        device: str = "cpu",
+        min_tensors: int = 0,
+        max_tensors: int = 4,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        plain: bool = False,
+        refusable: bool = True,
+    ) -> SearchStrategy[TorchPayload]:
+        """Payloads of many tensors; they shrink towards one small plain float32 tensor."""
+        known = _element_types(torch.device(device).type)
+        fitting = [each for each in known if each.itemsize <= max_bytes and (not plain or each.name in _ORDINARY)]
+        limits = Limits(tuple(fitting), max_bytes, plain, refusable, backwards=False)
+        return recipe_lists(limits, min_tensors, max_tensors).map(TorchPayload)
+
+    def families(self, *, device: str = "cpu", max_bytes: int = DEFAULT_MAX_BYTES) -> SearchStrategy[ArrayFamily]:
+        """Families of plain dtypes: the same tensor, base and view, overlapping and neighbouring views."""
+        ordinary = [each for each in _element_types(torch.device(device).type) if each.name in _ORDINARY]
+        return families(TorchPayload, ordinary, max_bytes)
+
+    def simple(self, nbytes: int, count: int = 1, seed: int = 0) -> TorchPayload:
+        """Contiguous tensors of bytes."""
+        return TorchPayload(simple_recipes(ElementType("uint8", 1), nbytes, count, seed))
+
+    def refusable_payloads(self) -> list[Refusable]:
+        """What a transport may refuse but must never carry wrongly."""
+        return refusable_payloads()
+
+    def buffers(self, payload: ArrayPayload, device: str = "cpu") -> list[torch.Tensor]:
+        """Contiguous target buffers, each holding the inverse of what is to arrive in it."""
+        buffers = [
+            torch.empty(recipe.layout.shape, dtype=getattr(torch, recipe.memory.dtype), device=device)
+            for recipe in payload.recipes
+        ]
+        self.overwrite(buffers, payload.inverse())
+        return buffers
+
+    def guarded_buffers(self, payload: ArrayPayload, device: str = "cpu") -> tuple[list[torch.Tensor], Guard]:
+        """Target buffers that are views of one larger memory, and a guard over the rest of that memory."""
+        places, size = arena([recipe.nbytes for recipe in payload.recipes])
+        memory = _allocate(Memory("uint8", 1, size, seed=size), (size,), device)
+        buffers = [
+            memory[begin:end].view(getattr(torch, recipe.memory.dtype)).view(recipe.layout.shape)
+            for recipe, (begin, end) in zip(payload.recipes, places, strict=True)
+        ]
+        self.overwrite(buffers, payload.inverse())
+        return buffers, Guard(lambda: memory.cpu().numpy(), places)
+
+    def fingerprint(self, tensors: Sequence[torch.Tensor]) -> Fingerprint:
+        """What can be seen of tensors, and all bytes of their storages."""
+        return Fingerprint.take(tensors, torch_memory.facts)
+
+    def overwrite(self, tensors: Sequence[torch.Tensor], payload: ArrayPayload) -> None:
+        """Write a payload's bytes into tensors in place."""
+        for tensor, recipe in zip(tensors, payload.recipes, strict=True):
+            torch_memory.write(tensor, recipe.values())
+
+    def metas(self, tensors: Sequence[torch.Tensor]) -> list[tuple[torch.Size, torch.dtype]]:
+        """The shape and dtype of each tensor."""
+        return [(tensor.shape, tensor.dtype) for tensor in tensors]
+
+    def tracked(self, payload: ArrayPayload, device: str = "cpu") -> tuple[list[torch.Tensor], Lifetimes]:
+        """The tensors of a payload, and whether anybody still refers to their storages."""
+        tensors = TorchPayload.build_all([payload], device)[0]
+        storages = {StorageWeakRef(tensor.untyped_storage()) for tensor in tensors}
+        return tensors, Lifetimes([storage.expired for storage in storages])
+
+    def share_memory(self, a: torch.Tensor, b: torch.Tensor) -> bool:
+        """Whether two tensors have a byte in common, by address."""
+        return a.device == b.device and torch_memory.span(a).overlaps(torch_memory.span(b))
+
+    def traits(self, tensors: Sequence[torch.Tensor], device: str = "cpu") -> list[str]:
+        """How tensors deviate from contiguous, writable ones of the plain type on a device."""
+        read_only = torch_memory.ReadOnlyMemory()
+        return [
+            f"tensor {index} {words}"
+            for index, tensor in enumerate(tensors)
+            for words in torch_memory.deviations(tensor, device, read_only)
+        ]
+
+
+KIND = TorchKind()

@@ -1,0 +1,64 @@
+"""pytest's door into the suite.
+
+Loaded in every pytest run of every project that has it installed: without a transport it does nothing and imports
+nothing heavy.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Generator
+
+import pytest
+
+from rdt_conformance import options
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Register the options that nobody else uses."""
+    options.register(parser)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_load_initial_conftests(parser: pytest.Parser) -> Generator[None, object, object]:
+    """Register ``--transport`` too, now that the project's own conftest files had the first choice."""
+    try:
+        return (yield)
+    finally:
+        options.register_short_name(parser)
+
+
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    """Answer ``--rdt-clauses``, which runs nothing."""
+    if not config.getoption("rdt_clauses"):
+        return None
+    from rdt_conformance.clause_table import print_clauses
+    from rdt_conformance.coverage import checks_by_clause
+    from rdt_conformance.ray_quiet import no_auto_connect
+
+    no_auto_connect()
+    print_clauses(checks_by_clause(), sys.stdout)
+    return 0
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the heavy half if, and only if, a transport is named.
+
+    Raises:
+        pytest.UsageError: the options are wrong, or the transport cannot be run at all.
+    """
+    settings = options.read(config)
+    if settings is None or config.getoption("help"):
+        return
+    with warnings.catch_warnings():
+        # The project's filterwarnings may make errors of warnings; those of Ray and torch are not its business.
+        warnings.simplefilter("default")
+        from rdt_conformance.session import Session
+        from rdt_conformance.target import TargetProblem
+
+        try:
+            session = Session(config, settings)
+        except TargetProblem as problem:
+            raise pytest.UsageError(str(problem)) from None
+    config.pluginmanager.register(session, "rdt_conformance_session")

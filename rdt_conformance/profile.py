@@ -1,0 +1,34 @@
+"""What an author may say about a transport that its class cannot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ray.experimental import TensorTransportManager
+
+
+@dataclass(frozen=True)
+class TransportProfile:
+    """Names a transport class together with what the suite needs to know to exercise it.
+
+    Point ``--transport=module:PROFILE`` at an instance of this class. Every field but the first has a default, and an
+    option on the command line overrules the profile.
+
+    Args:
+        transport: the class, as it would be given to ``register_tensor_transport``.
+        name: the name to register; None asks the class (``tensor_transport_backend()``).
+        devices: device types, as given to ``register_tensor_transport``.
+        data_type: what it carries, ``torch.Tensor`` or ``numpy.ndarray``; None means ``torch.Tensor``.
+        needs_process: True if two instances cannot live in one process; such a transport is not run on the local
+            engine.
+        note: one line for the report.
+    """
+
+    transport: type[TensorTransportManager]
+    name: str | None = None
+    devices: tuple[str, ...] = field(default=("cpu",))
+    data_type: type | None = None
+    needs_process: bool = False
+    note: str = ""

@@ -1,0 +1,201 @@
+"""``report.json``: the verdict with everything it was drawn from, under the schema in ``reports/schema``."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+
+import rdt_conformance
+from rdt_conformance.paths import data_folder
+from rdt_conformance.results import CheckResult
+from rdt_conformance.verdict import ClauseResult, Rung, Verdict
+
+if TYPE_CHECKING:
+    from rdt_conformance.target import Target
+
+FORMAT = "rdt-conformance-report"
+VERSION = 1
+FILE_NAME = "report.json"
+
+
+class ReportProblem(Exception):
+    """A report cannot be written or must not be trusted. The message is one line for the user."""
+
+
+def write(
+    directory: Path,
+    verdict: Verdict,
+    target: Target,
+    results: Sequence[CheckResult],
+    environment: Mapping[str, Any],
+) -> Path:
+    """Write ``report.json`` into `directory`, which is made if need be; an older one there is replaced in one step.
+
+    Args:
+        directory: where the report goes.
+        verdict: what was judged.
+        target: the transport.
+        results: what the verdict was drawn from.
+        environment: `rdt_conformance.environment.environment`, and the run's ``seed``, ``profile`` and ``engines``.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        ReportProblem: the directory cannot be made or written to, or the report breaks its own schema.
+    """
+    body = {
+        "header": {
+            "format": FORMAT,
+            "version": VERSION,
+            "suite_version": rdt_conformance.__version__,
+            "created": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        },
+        "environment": dict(environment),
+        "target": _target(target),
+        "verdict": _verdict(verdict),
+        "clauses": [_clause(rows) for rows in verdict.by_clause().values()],
+        "checks": [result.to_json() for result in results],
+    }
+    path = directory / FILE_NAME
+    try:
+        # Through JSON and back, so that what is digested and checked is what a reader will see.
+        document = json.loads(json.dumps(body, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise ReportProblem(
+            f"{path}: not written, a result cannot be told in JSON (a harness error): {error}"
+        ) from error
+    document["footer"] = _footer(document)
+    if problem := _schema_problem(document):
+        raise ReportProblem(f"{path}: not written, it would break its own schema (a harness error) {problem}")
+    _write_atomically(path, json.dumps(document, indent=1))
+    return path
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read a report that can be trusted to be whole; `CheckResult.from_json` reads its ``checks``.
+
+    Raises:
+        ReportProblem: no such file, empty, cut off, edited, of another format version, or not a report at all.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ReportProblem(f"{path}: not a report of rdt-conformance, it is not even text") from error
+    except OSError as error:
+        raise ReportProblem(f"{path}: cannot be read: {error.strerror}") from error
+    if not text.strip():
+        raise ReportProblem(f"{path}: empty; no run finished writing it")
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ReportProblem(f"{path}: cut off or damaged at line {error.lineno}; run the suite again") from error
+    if problem := _header_problem(document) or _schema_problem(document) or _footer_problem(document):
+        raise ReportProblem(f"{path}: {problem}")
+    return document
+
+
+def _target(target: Target) -> dict[str, Any]:
+    return {
+        "spec": target.spec,
+        "facts": [{"name": fact.name, "value": fact.value, "learnt_from": fact.learnt_from} for fact in target.facts],
+    }
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "exit_status": int(verdict.exit_status),
+        "headline": verdict.headline,
+        "partial": verdict.partial,
+        "engines": verdict.engines,
+        "level": _rung(verdict.level),
+        "next_level": _rung(verdict.next_level),
+        "next_blocked_by": [asdict(obstacle) for obstacle in verdict.next_blocked_by],
+        "warnings": [f"{r.clause.id} SHOULD broken on {r.engine}: {r.reason}" for r in verdict.warnings],
+        "harness_errors": [asdict(error) for error in verdict.harness_errors],
+        "counts": asdict(verdict.counts),
+    }
+
+
+def _rung(rung: Rung | None) -> dict[str, Any] | None:
+    return None if rung is None else {"number": rung.number, "name": rung.name}
+
+
+def _clause(rows: Sequence[ClauseResult]) -> dict[str, Any]:
+    clause = rows[0].clause
+    return {
+        "id": clause.id,
+        "area": clause.area.value,
+        "level": clause.level.value,
+        "sentence": clause.sentence,
+        "source": clause.source,
+        "suffers": clause.suffers,
+        "applies": clause.applies.value,
+        "engines": sorted(clause.engines),
+        "since": clause.since,
+        "untested": clause.untested,
+        "results": [
+            {"engine": row.engine, "status": row.status.value, "reason": row.reason, "checks": row.checks}
+            for row in rows
+        ],
+    }
+
+
+def _footer(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The proof that a document is whole, drawn from everything in it but a footer."""
+    body = {key: value for key, value in document.items() if key != "footer"}
+    canonical = json.dumps(body, sort_keys=True, separators=(",", ":")).encode("ascii")
+    return {
+        "complete": True,
+        "clauses": len(document["clauses"]),
+        "checks": len(document["checks"]),
+        "digest": f"sha256:{hashlib.sha256(canonical).hexdigest()}",
+    }
+
+
+def _header_problem(document: Any) -> str:
+    header = document.get("header") if isinstance(document, dict) else None
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        return "not a report of rdt-conformance"
+    if header.get("version") != VERSION:
+        wrote = header.get("suite_version", "another version")
+        return f"format {header.get('version')}, written by rdt-conformance {wrote}; this one reads format {VERSION}"
+    return ""
+
+
+def _schema_problem(document: Mapping[str, Any]) -> str:
+    schema_file = data_folder("reports") / "schema" / f"report-{VERSION}.json"
+    schema = json.loads(schema_file.read_text(encoding="utf-8"))
+    error = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(document))
+    if error is None:
+        return ""
+    # A message quotes the offending part, which can be the whole document.
+    message = " ".join(error.message.split())
+    return f"at {error.json_path}: {message if len(message) <= 160 else f'… {message[-159:]}'}"
+
+
+def _footer_problem(document: Mapping[str, Any]) -> str:
+    return "" if document["footer"] == _footer(document) else "edited after the run: it does not match its own footer"
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    """Write beside the target and rename, so that a reader sees the old file or the new one, never a part."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(text + "\n", encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        raise ReportProblem(f"{path}: cannot be written: {error.strerror}") from error
+    finally:
+        with contextlib.suppress(OSError):  # The directory may not even exist.
+            temporary.unlink(missing_ok=True)

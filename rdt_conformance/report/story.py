@@ -1,0 +1,101 @@
+"""One failure, told to the author of the transport: it is what pytest prints for the failed test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rdt_conformance import contract
+from rdt_conformance.report import paragraph
+from rdt_conformance.results import Failure, Step
+
+WIDTH = 100
+FIRST_STEPS = 10
+LAST_STEPS = 30
+HEADINGS = ("#", "t(ms)", "process", "lane", "call", "outcome")
+
+
+def render(failure: Failure) -> str:
+    """The whole story; its last line is the command that replays it.
+
+    Prose is wrapped at 100 columns; the history is as wide as its longest call. A history of more than 40 steps shows
+    its beginning and its end; ``report.json`` holds all of it.
+    """
+    sections = [
+        _headline(failure),
+        _prose(failure),
+        _block("Example", failure.example),
+        _block("History", history_lines(failure.history)),
+        _block("Raised by the transport", failure.error.splitlines()),
+        _block("Where each thread was stuck", failure.stacks.splitlines()),
+        _block("Replay it with", [failure.replay or "(no replay was recorded)"]),
+    ]
+    return "\n\n".join("\n".join(lines) for section in sections if (lines := list(section)))
+
+
+def history_lines(history: Sequence[Step]) -> list[str]:
+    """The history as a table, one line for each step.
+
+    A call during which other steps began says how far it reached: ``… ended after step 7``.
+    """
+    if not history:
+        return []
+    rows = [_row(step, history) for step in history]
+    widths = [max(map(len, column)) for column in zip(HEADINGS, *rows, strict=True)]
+    lines = [_aligned(row, widths, arrow="->") for row in rows]
+    left_out = len(history) - FIRST_STEPS - LAST_STEPS
+    if left_out > 0:
+        lines[FIRST_STEPS:-LAST_STEPS] = [f"… {left_out} steps left out; report.json holds them all"]
+    return [_aligned(HEADINGS, widths, arrow="  "), *lines]
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int], *, arrow: str) -> str:
+    """One line of the table: numbers to the right, words to the left, the outcome behind an arrow."""
+    number, at, *words, outcome = row
+    cells = [number.rjust(widths[0]), at.rjust(widths[1])]
+    cells += [word.ljust(width) for word, width in zip(words, widths[2:-1], strict=True)]
+    return "  ".join([*cells, f"{arrow} {outcome}"]).rstrip()
+
+
+def _headline(failure: Failure) -> Iterator[str]:
+    clause = contract.CLAUSES.get(failure.clause)
+    if clause is None:
+        yield f"{failure.clause} (not in the register) is broken"
+    else:
+        yield f"{clause.id} {clause.level.value} ({clause.area.value}) is broken"
+
+
+def _prose(failure: Failure) -> Iterator[str]:
+    texts = {"happened": failure.happened}
+    if clause := contract.CLAUSES.get(failure.clause):
+        texts |= {"contract": clause.sentence, "suffers": clause.suffers, "source": clause.source}
+    if failure.flaky:
+        texts["flaky"] = (
+            "It broke once and not again on the same input: a race, or state left by earlier transfers. "
+            "It counts as broken; a replay may need several tries."
+        )
+    for label, text in texts.items():
+        yield from paragraph(label, text, WIDTH, column=10)
+
+
+def _block(title: str, lines: Sequence[str]) -> Iterator[str]:
+    if lines:
+        yield f"{title}:"
+        yield from (f"  {line}" for line in lines)
+
+
+def _row(step: Step, history: Sequence[Step]) -> tuple[str, ...]:
+    call = f"{step.what} {step.obj_id}".rstrip()
+    outcome = "  ".join(part for part in (step.outcome, _reach(step, history)) if part)
+    return str(step.number), f"{step.at * 1000:.1f}", step.process, step.lane, call, outcome
+
+
+def _reach(step: Step, history: Sequence[Step]) -> str:
+    """How far a step reached into those that began while it ran; empty if it had the time to itself."""
+    if step.ended is None:
+        return "… never ended"
+    during = [other for other in history if other.number > step.number and other.at < step.ended]
+    if not during:
+        return ""
+    last = during[-1]
+    still_running = last.ended is None or last.ended > step.ended
+    return f"… ended {'during' if still_running else 'after'} step {last.number}"

@@ -1,0 +1,224 @@
+"""The verdict as a section of pytest's terminal summary."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rdt_conformance.contract import Area, Level
+from rdt_conformance.report import paragraph
+from rdt_conformance.results import Failure
+from rdt_conformance.verdict import ClauseResult, Exit, Status, Verdict, count, few, worst
+
+if TYPE_CHECKING:
+    from _pytest.terminal import TerminalReporter
+
+    from rdt_conformance.target import Target
+
+FULL_ENTRIES = 10
+"""Broken clauses told at length, by area; the others get a line each, so that forty stay readable."""
+NARROWEST, WIDEST = 80, 120
+INDENT = 3
+COLOURS: dict[Exit, dict[str, bool]] = {
+    Exit.CONFORMANT: {"green": True, "bold": True},
+    Exit.BROKEN: {"red": True, "bold": True},
+    Exit.HARNESS_ERROR: {"red": True, "bold": True},
+    Exit.INCONCLUSIVE: {"yellow": True, "bold": True},
+}
+
+Line = tuple[str, dict[str, bool]]
+"""Text without its line end, and the markup for the terminal."""
+
+
+def write(
+    verdict: Verdict, target: Target, terminalreporter: TerminalReporter, *, seed: int | str, report_path: Path | None
+) -> None:
+    """Write the section ``rdt-conformance verdict``.
+
+    Args:
+        verdict: what to show.
+        target: the transport that was judged.
+        terminalreporter: pytest's; it knows whether the terminal has colours.
+        seed: the seed of the run.
+        report_path: where ``report.json`` lies; None if no report was written.
+    """
+    width = min(max(shutil.get_terminal_size().columns, NARROWEST), WIDEST) - 1
+    terminalreporter.section("rdt-conformance verdict")
+    sections: list[Iterable[Line]] = [
+        _head(verdict, target, width),
+        _area_table(verdict),
+        _broken(verdict, Level.MUST, "red", width),
+        _broken(verdict, Level.SHOULD, "yellow", width),
+        _harness_errors(verdict, width),
+        _unknown(verdict, width),
+        _facts(verdict, width),
+        _foot(verdict, width, seed, report_path),
+    ]
+    for number, lines in enumerate(filled for section in sections if (filled := list(section))):
+        if number:
+            terminalreporter.write("\n")
+        for text, markup in lines:
+            terminalreporter.write(f"{text}\n", **markup)
+
+
+def _head(verdict: Verdict, target: Target, width: int) -> Iterator[Line]:
+    yield from _plain(textwrap.wrap(verdict.headline, width), **COLOURS[verdict.exit_status])
+    if not verdict.partial:
+        yield from _plain(textwrap.wrap(_level(verdict), width))
+    yield from _plain(paragraph("transport", f"{target.spec} on {_listed(verdict.engines)}", width))
+
+
+def _level(verdict: Verdict) -> str:
+    """The rung reached and what keeps the transport from the next one."""
+    reached = f"level {verdict.level}" if verdict.level else "no level reached"
+    if verdict.next_level is None:
+        return reached
+    ids_by_reason: dict[str, list[str]] = {}
+    for obstacle in verdict.next_blocked_by:
+        ids_by_reason.setdefault(obstacle.why, []).append(obstacle.clause)
+    missing = "; ".join(f"{few(ids)} {why}" for why, ids in ids_by_reason.items())
+    return f"{reached}; in the way of level {verdict.next_level}: {missing}"
+
+
+def _area_table(verdict: Verdict) -> Iterator[Line]:
+    """How the clauses of each area fared; one that ran on several engines counts once, with its worst status."""
+    statuses = {area: Counter[Status]() for area in Area}
+    for rows in verdict.by_clause().values():
+        statuses[rows[0].clause.area][worst(rows)] += 1
+    columns = {Status.PASS: "pass", Status.FAIL: "fail", Status.UNKNOWN: "unknown", Status.NOT_APPLICABLE: "n.a."}
+    yield "area         " + "".join(f"{title:>9}" for title in columns.values()), {"bold": True}
+    for area, counter in statuses.items():
+        if counter:
+            numbers = "".join(f"{counter[status] or '-':>9}" for status in columns)
+            yield f"{area.value:<13}{numbers}", {"red": counter[Status.FAIL] > 0}
+
+
+def _broken(verdict: Verdict, level: Level, colour: str, width: int) -> Iterator[Line]:
+    """The broken clauses of one level: the first ones at length, the others on one line each."""
+    by_clause: dict[str, list[ClauseResult]] = {}
+    for result in verdict.broken(level):
+        by_clause.setdefault(result.clause.id, []).append(result)
+    for number, rows in enumerate(by_clause.values()):
+        if number < FULL_ENTRIES:
+            yield from _full_entry(rows, verdict, colour, width)
+        else:
+            yield textwrap.shorten(_what_broke(rows, verdict), width, placeholder=" …"), {colour: True}
+
+
+def _full_entry(rows: Sequence[ClauseResult], verdict: Verdict, colour: str, width: int) -> Iterator[Line]:
+    clause, failure = rows[0].clause, _clearest(rows)
+    yield from _plain(
+        textwrap.wrap(_what_broke(rows, verdict), width, subsequent_indent=" " * INDENT), **{colour: True}
+    )
+    if clause.level is Level.MUST:
+        yield from _plain(paragraph("contract:", clause.sentence, width, indent=INDENT, column=10))
+    if failure.flaky:
+        note = "a race: it broke once and not again on the same input"
+        yield from _plain(paragraph("flaky:", note, width, indent=INDENT, column=10))
+    if failure.replay:
+        # Never wrapped: it is there to be copied.
+        yield f"{' ' * INDENT}{'replay:':<10}{failure.replay}", {}
+
+
+def _what_broke(rows: Sequence[ClauseResult], verdict: Verdict) -> str:
+    clause = rows[0].clause
+    where = _on([row.engine for row in rows], verdict)
+    return f"{clause.id} {clause.level.value} broken{where}: {_clearest(rows).happened}"
+
+
+def _clearest(rows: Sequence[ClauseResult]) -> Failure:
+    return min((row.failures[0] for row in rows), key=lambda failure: (failure.flaky, len(failure.history)))
+
+
+def _harness_errors(verdict: Verdict, width: int) -> Iterator[Line]:
+    if verdict.harness_errors:
+        yield "harness errors: our fault, not the transport's; please report them", {"red": True}
+    for error in verdict.harness_errors:
+        yield from _plain(paragraph(f"{error.check} on {error.engine}:", error.what, width, indent=INDENT))
+
+
+def _unknown(verdict: Verdict, width: int) -> Iterator[Line]:
+    """The clauses nobody can speak for, grouped by the reason; only the first group stands against the transport."""
+    unknown = [result for result in verdict.clauses if result.status is Status.UNKNOWN]
+    elsewhere = [rows[0] for rows in verdict.by_clause().values() if all(row.elsewhere for row in rows)]
+    for title, group in (
+        ("unknown:", [result for result in unknown if not result.excused]),
+        ("not tested, for the reasons in the register:", [result for result in unknown if result.excused]),
+        (f"not run on {_listed(verdict.engines)}:", elsewhere),
+    ):
+        if group:
+            yield title, {"yellow": group is not elsewhere and not group[0].excused}
+        for reason, engines in _by_reason(group).items():
+            where = "; ".join(
+                few(ids, 12) + ("" if group is elsewhere else _on(names, verdict))
+                for names, ids in _by_value(engines).items()
+            )
+            yield from _plain(paragraph(f"{where}:", reason, width, indent=INDENT))
+
+
+def _by_reason(results: Iterable[ClauseResult]) -> dict[str, dict[str, list[str]]]:
+    """Reason -> clause id -> the engines on which it holds."""
+    grouped: dict[str, dict[str, list[str]]] = {}
+    for result in results:
+        grouped.setdefault(result.reason, {}).setdefault(result.clause.id, []).append(result.engine)
+    return grouped
+
+
+def _by_value(engines: dict[str, list[str]]) -> dict[tuple[str, ...], list[str]]:
+    """Turns id -> engines into engines -> ids."""
+    turned: dict[tuple[str, ...], list[str]] = {}
+    for clause_id, names in engines.items():
+        turned.setdefault(tuple(names), []).append(clause_id)
+    return turned
+
+
+def _facts(verdict: Verdict, width: int) -> Iterator[Line]:
+    engines: dict[tuple[str, str], list[str]] = {}
+    for fact in verdict.facts:
+        seen_on = engines.setdefault((fact.what, _worded(fact.value)), [])
+        if fact.engine not in seen_on:
+            seen_on.append(fact.engine)
+    if engines:
+        yield "observed, without right or wrong:", {}
+    for (what, value), names in engines.items():
+        yield from _plain(paragraph(f"{what}:", f"{value}{_on(names, verdict)}", width, indent=INDENT))
+
+
+def _worded(value: Any) -> str:
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case list() | tuple():
+            return ", ".join(_worded(item) for item in value) or "none"
+        case float():
+            return f"{value:.4g}"
+        case _:
+            return str(value)
+
+
+def _foot(verdict: Verdict, width: int, seed: int | str, report_path: Path | None) -> Iterator[Line]:
+    counts = verdict.counts
+    work = ", ".join(
+        [count(counts.checks, "check"), count(counts.examples, "example"), count(counts.transfers, "transfer")]
+    )
+    yield from _plain(textwrap.wrap(f"{work} in {counts.seconds:.1f} s; seed {seed}", width))
+    if report_path is not None:
+        yield f"report: {report_path}", {}
+
+
+def _plain(lines: Iterable[str], **markup: bool) -> Iterator[Line]:
+    return ((line, markup) for line in lines)
+
+
+def _on(engines: Sequence[str], verdict: Verdict) -> str:
+    """`` on local and ray``; nothing if the run had one engine only."""
+    return f" on {_listed(engines)}" if len(verdict.engines) > 1 else ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    """``local``, ``local and ray``, ``local, cluster and ray``."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -1,0 +1,314 @@
+"""The heavy half of the plugin: one run of the suites on one transport, from its target to its exit status.
+
+Registered by `rdt_conformance.plugin` only when a transport is named.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rdt_conformance import contract, paths, verdict as judging
+from rdt_conformance.author import describe
+from rdt_conformance.checks import CheckBroken
+from rdt_conformance.checks.bench import Bench
+from rdt_conformance.environment import environment
+from rdt_conformance.leaving import leave_in_time
+from rdt_conformance.options import Settings
+from rdt_conformance.report import json_report, terminal
+from rdt_conformance.results import CheckResult, Outcome
+from rdt_conformance.target import TargetProblem, resolve
+
+if TYPE_CHECKING:
+    from _pytest.terminal import TerminalReporter
+
+    from rdt_conformance.checks.check import CheckSpec
+    from rdt_conformance.verdict import Verdict
+
+RESULT = "rdt"
+"""The user property that carries a `CheckResult` as JSON text, also from a worker of xdist to its controller."""
+
+NARROWING = ("keyword", "markexpr", "deselect", "lf", "stepwise", "ignore", "ignore_glob")
+"""pytest's options that leave checks out."""
+
+
+class SuiteModule(pytest.Module):
+    """A suite, collected by our naming rules whatever the project's ``python_functions`` says."""
+
+    def funcnamefilter(self, name: str) -> bool:  # noqa: D102
+        return name.startswith("test_")
+
+    def classnamefilter(self, name: str) -> bool:  # noqa: D102
+        return False
+
+
+class Session:
+    """Everything that has to be known from the beginning of a run to its end.
+
+    Args:
+        config: pytest's. Its ``args`` become the shipped suites if the user named no files.
+        settings: what the user asked for.
+
+    Raises:
+        TargetProblem: the transport cannot be run at all.
+        pytest.UsageError: the report could not be written.
+    """
+
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        self._config = config
+        self._settings = settings
+        self._workerinput: dict[str, Any] | None = getattr(config, "workerinput", None)
+        self._report_folder = _report_folder(config, settings)
+        self.target = resolve(settings.transport, devices=settings.devices, data_type=settings.data_type)
+        if self.target.needs_process.value:
+            raise TargetProblem(
+                f"{self.target.spec} needs a process of its own [{self.target.needs_process.learnt}], "
+                "and the cluster engine, which gives it one, is not built yet"
+            )
+        self.seed = self._choose_seed()
+        self.verdict: Verdict | None = None
+        self._whole = config.args_source is not pytest.Config.ArgsSource.ARGS
+        """The user named no files, so it is the shipped suites that run, all of them."""
+        if self._whole:
+            config.args = [str(path) for path in paths.suite_files()]
+            config.args_source = pytest.Config.ArgsSource.ARGS
+        self._selected = 0
+        self._running = False
+        self._results: list[CheckResult] = []
+        self._other_failures = False
+        self._report_path: Path | None = None
+        self._report_problem = ""
+        self._exit_status = 0
+
+    # --- before the run -------------------------------------------------------------------------------------------
+
+    def pytest_report_header(self) -> list[str]:
+        """What is judged, how each fact of it was learnt, and how the run can be repeated."""
+        packages = environment()["packages"]
+        return [
+            *self.target.header_lines(),
+            f"rdt run: engine {', '.join(self._settings.engines)}, profile {self._settings.profile}, "
+            f"--rdt-seed={self.seed}, ray {packages['ray']}, torch {packages['torch']}",
+        ]
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Give a worker of xdist the seed of the run."""
+        node.workerinput["rdt_seed"] = self.seed
+
+    def pytest_pycollect_makemodule(self, module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+        """Collect our suites by our own rules, everything else by the project's."""
+        if module_path.is_relative_to(paths.data_folder("suites")):
+            return SuiteModule.from_parent(parent, path=module_path)
+        return None
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Run each check on every engine."""
+        if "rdt" in metafunc.fixturenames:
+            engines = self._settings.engines
+            metafunc.parametrize("rdt", engines, indirect=True, scope="session", ids=engines)
+
+    @pytest.fixture(scope="session")
+    def rdt(self, request: pytest.FixtureRequest) -> Iterator[Bench]:
+        """The transport under test, set up on one engine."""
+        profile = self._settings.profile
+        bench = Bench(self.target, request.param, profile, self.seed, alone=self._selected == 1)
+        yield bench
+        bench.close()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Leave out the checks that have nothing to say about this transport on this engine."""
+        idle = [item for item in items if _check(item) and not self._applies(item)]
+        if idle:
+            items[:] = [item for item in items if item not in idle]
+            config.hook.pytest_deselected(items=idle)
+        for item in items:
+            if _check(item):
+                # The project may turn warnings into errors; those of a transport are not for pytest to judge.
+                item.add_marker(pytest.mark.filterwarnings("default"))
+
+    def _applies(self, item: pytest.Item) -> bool:
+        clauses = [contract.clause(clause_id) for clause_id in _must_check(item).clauses]
+        return any(self.target.applies(clause) and _engine(item) in clause.engines for clause in clauses)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Count what was selected; a check that runs alone is a replay."""
+        self._selected = sum(_check(item) is not None for item in session.items)
+
+    # --- during the run -------------------------------------------------------------------------------------------
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> None:
+        """Remember that tests were really run; ``--collect-only`` and the like earn no verdict."""
+        self._running = not session.config.option.collectonly
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> None:
+        """Attach the result of a check to its test."""
+        if _check(item) and isinstance(item, pytest.Function):
+            item.funcargs["rdt"].record = lambda result: _attach(item, result)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[Any]:
+        """Tell a broken clause in words instead of a traceback, and let no check go missing."""
+        report: pytest.TestReport = yield
+        error = call.excinfo.value if call.excinfo else None
+        if isinstance(error, CheckBroken):
+            report.longrepr = str(error)
+        elif error and _check(item) and call.when != "teardown" and not _has_result(item):
+            outcome: Outcome = "not run" if call.when == "setup" else "error"
+            _attach(item, _result_without_run(item, outcome, f"{call.when}: {describe(error)}"))
+            report.user_properties = list(item.user_properties)
+        return report
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take in a result, and leave what fits into a JUnit file in its place."""
+        if self._workerinput is not None:
+            return
+        told = [value for name, value in report.user_properties if name == RESULT]
+        results = [CheckResult.from_json(json.loads(str(text))) for text in told]
+        report.user_properties = [pair for pair in report.user_properties if pair[0] != RESULT]
+        report.user_properties += [pair for result in results for pair in _properties(result)]
+        if report.when == "teardown":
+            self._other_failures |= report.failed
+        else:
+            self._other_failures |= report.failed and not results
+            self._results += results
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """A file that cannot be collected is a failure of its own."""
+        self._other_failures |= report.failed
+
+    def pytest_report_teststatus(
+        self, report: pytest.TestReport
+    ) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
+        """Show a check that passed but has advice to give as a warning."""
+        if report.when == "call" and ("rdt_outcome", "warned") in report.user_properties:
+            return "warned", "w", ("WARNED", {"yellow": True})
+        return None
+
+    # --- after the run --------------------------------------------------------------------------------------------
+
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Judge, write the report and set the exit status; a run that pytest ended early keeps pytest's."""
+        judged = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+        if self._has_verdict() and exitstatus in judged:
+            self.verdict = judging.judge(
+                self._results, self.target, self._settings.engines, selected_all=self._selected_all(session)
+            )
+            self._write_report(self.verdict)
+            session.exitstatus = self._status(self.verdict)
+        self._exit_status = int(session.exitstatus)
+
+    def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
+        """Show the verdict, or say that there is none."""
+        if self.verdict is not None:
+            terminal.write(self.verdict, self.target, terminalreporter, seed=self.seed, report_path=self._report_path)
+        elif self._has_verdict():
+            terminalreporter.section("rdt-conformance verdict")
+            terminalreporter.write_line("no verdict: the run was ended early")
+        if self._report_problem:
+            terminalreporter.write_line(self._report_problem, red=True)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_unconfigure(self) -> None:
+        """See to it that a transport's forgotten threads cannot keep the interpreter alive."""
+        leave_in_time(self._exit_status)
+
+    def _has_verdict(self) -> bool:
+        """Whether this process is the one to judge, and the user meant to run checks.
+
+        A project that names its transport in its ini file still runs its own tests by naming their files.
+        """
+        meant = self._whole or self._settings.from_command_line or bool(self._results)
+        return self._running and self._workerinput is None and meant
+
+    def _selected_all(self, session: pytest.Session) -> bool:
+        option = self._config.option
+        narrowed = any(getattr(option, name, None) for name in NARROWING)
+        return self._whole and not narrowed and not session.shouldfail and not session.shouldstop
+
+    def _status(self, verdict: Verdict) -> int:
+        status = verdict.exit_status
+        if status is judging.Exit.BROKEN:
+            return int(status)
+        if self._report_problem:
+            return int(judging.Exit.HARNESS_ERROR)
+        if self._other_failures and status is not judging.Exit.HARNESS_ERROR:
+            return int(pytest.ExitCode.TESTS_FAILED)
+        return int(status)
+
+    def _write_report(self, verdict: Verdict) -> None:
+        if self._report_folder is None:
+            return
+        settings = self._settings
+        run = {"seed": self.seed, "profile": settings.profile, "engines": settings.engines}
+        try:
+            self._report_path = json_report.write(
+                self._report_folder, verdict, self.target, self._results, environment() | run
+            )
+        except json_report.ReportProblem as problem:
+            self._report_problem = str(problem)
+
+    def _choose_seed(self) -> int:
+        if self._settings.seed is not None:
+            return self._settings.seed
+        if self._workerinput is not None:
+            return self._workerinput["rdt_seed"]
+        return secrets.randbelow(2**32)
+
+
+def _check(item: pytest.Item) -> CheckSpec | None:
+    return getattr(getattr(item, "function", None), "__rdt_check__", None)
+
+
+def _must_check(item: pytest.Item) -> CheckSpec:
+    check = _check(item)
+    assert check is not None, item
+    return check
+
+
+def _engine(item: pytest.Item) -> str:
+    assert isinstance(item, pytest.Function), item
+    return str(item.callspec.params["rdt"])
+
+
+def _attach(item: pytest.Item, result: CheckResult) -> None:
+    item.user_properties.append((RESULT, json.dumps(result.to_json())))
+
+
+def _has_result(item: pytest.Item) -> bool:
+    return any(name == RESULT for name, _ in item.user_properties)
+
+
+def _result_without_run(item: pytest.Item, outcome: Outcome, reason: str) -> CheckResult:
+    check = _must_check(item)
+    return CheckResult(check.name, _engine(item), check.clauses, outcome, reason=reason)
+
+
+def _properties(result: CheckResult) -> Iterator[tuple[str, str]]:
+    """The little of a result that tools for JUnit files can show."""
+    broken = [failure.clause for failure in result.failures]
+    yield "rdt_outcome", "warned" if result.outcome == "passed" and broken else result.outcome
+    yield "rdt_clauses", " ".join(result.clauses)
+    if broken:
+        yield "rdt_broken", " ".join(broken)
+
+
+def _report_folder(config: pytest.Config, settings: Settings) -> Path | None:
+    """Where the report goes. That it can go there is found out now, not when the work is done."""
+    if settings.report is None:
+        return None
+    folder = config.invocation_params.dir / settings.report
+    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise pytest.UsageError(f"--rdt-report: nothing can be written to {there}")
+    return folder
