@@ -58,7 +58,6 @@ def pytest_configure(config: pytest.Config) -> None:
         from rdt_conformance.target import TargetProblem
 
         try:
-            session = Session(config, settings)
+            Session(config, settings).register()
         except TargetProblem as problem:
             raise pytest.UsageError(str(problem)) from None
-    config.pluginmanager.register(session, "rdt_conformance_session")

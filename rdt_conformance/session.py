@@ -8,11 +8,14 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Iterator
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis.configuration import set_hypothesis_home_dir
 
 from rdt_conformance import contract, paths, verdict as judging
 from rdt_conformance.author import describe
@@ -38,8 +41,23 @@ NARROWING = ("keyword", "markexpr", "deselect", "lf", "stepwise", "ignore", "ign
 """pytest's options that leave checks out."""
 
 
+SESSION = pytest.StashKey["Session"]()
+
+
+@pytest.fixture(scope="session")
+def rdt(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """The transport under test, set up on one engine."""
+    bench = request.config.stash[SESSION].bench(request.param)
+    yield bench
+    bench.close()
+
+
 class SuiteModule(pytest.Module):
-    """A suite, collected by our naming rules whatever the project's ``python_functions`` says."""
+    """A suite, collected as it is meant whatever the project's own settings and fixtures are."""
+
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:  # noqa: D102
+        self.obj.rdt = rdt  # nearer than a fixture of that name in a conftest.py
+        return super().collect()
 
     def funcnamefilter(self, name: str) -> bool:  # noqa: D102
         return name.startswith("test_")
@@ -76,6 +94,7 @@ class Session:
         self._whole = config.args_source is not pytest.Config.ArgsSource.ARGS
         """The user named no files, so it is the shipped suites that run, all of them."""
         if self._whole:
+            _keep_out_of_folder(config)
             config.args = [str(path) for path in paths.suite_files()]
             config.args_source = pytest.Config.ArgsSource.ARGS
         self._selected = 0
@@ -85,6 +104,12 @@ class Session:
         self._report_path: Path | None = None
         self._report_problem = ""
         self._exit_status = 0
+
+    def register(self) -> None:
+        """Make the hooks of this object and the fixtures of this module known to pytest."""
+        self._config.stash[SESSION] = self
+        self._config.pluginmanager.register(self, "rdt_conformance_session")
+        self._config.pluginmanager.register(sys.modules[__name__], __name__)
 
     # --- before the run -------------------------------------------------------------------------------------------
 
@@ -104,8 +129,10 @@ class Session:
 
     def pytest_pycollect_makemodule(self, module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
         """Collect our suites by our own rules, everything else by the project's."""
-        if module_path.is_relative_to(paths.data_folder("suites")):
-            return SuiteModule.from_parent(parent, path=module_path)
+        suites = paths.data_folder("suites")
+        if module_path.is_relative_to(suites):
+            nodeid = f"suites/{module_path.relative_to(suites).as_posix()}"
+            return SuiteModule.from_parent(parent, path=module_path, nodeid=nodeid)
         return None
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
@@ -114,13 +141,9 @@ class Session:
             engines = self._settings.engines
             metafunc.parametrize("rdt", engines, indirect=True, scope="session", ids=engines)
 
-    @pytest.fixture(scope="session")
-    def rdt(self, request: pytest.FixtureRequest) -> Iterator[Bench]:
-        """The transport under test, set up on one engine."""
-        profile = self._settings.profile
-        bench = Bench(self.target, request.param, profile, self.seed, alone=self._selected == 1)
-        yield bench
-        bench.close()
+    def bench(self, engine: str) -> Bench:
+        """What the checks of one engine run on."""
+        return Bench(self.target, engine, self._settings.profile, self.seed, alone=self._selected == 1)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -135,8 +158,9 @@ class Session:
                 item.add_marker(pytest.mark.filterwarnings("default"))
 
     def _applies(self, item: pytest.Item) -> bool:
-        clauses = [contract.clause(clause_id) for clause_id in _must_check(item).clauses]
-        return any(self.target.applies(clause) and _engine(item) in clause.engines for clause in clauses)
+        # The first clause says whom a check is for; the others are decided along the way.
+        first = contract.clause(_must_check(item).clauses[0])
+        return self.target.applies(first) and _engine(item) in first.engines
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Count what was selected; a check that runs alone is a replay."""
@@ -164,7 +188,8 @@ class Session:
             report.longrepr = str(error)
         elif error and _check(item) and call.when != "teardown" and not _has_result(item):
             outcome: Outcome = "not run" if call.when == "setup" else "error"
-            _attach(item, _result_without_run(item, outcome, f"{call.when}: {describe(error)}"))
+            said = f"skipped: {error}" if isinstance(error, pytest.skip.Exception) else describe(error)
+            _attach(item, _result_without_run(item, outcome, f"{call.when}: {said}"))
             report.user_properties = list(item.user_properties)
         return report
 
@@ -264,6 +289,14 @@ class Session:
         if self._workerinput is not None:
             return self._workerinput["rdt_seed"]
         return secrets.randbelow(2**32)
+
+
+def _keep_out_of_folder(config: pytest.Config) -> None:
+    """Give Hypothesis another place than the author's folder for the caches it writes."""
+    home = tempfile.TemporaryDirectory(prefix="rdt-conformance-")
+    set_hypothesis_home_dir(home.name)
+    config.add_cleanup(lambda: set_hypothesis_home_dir(None))
+    config.add_cleanup(home.cleanup)
 
 
 def _check(item: pytest.Item) -> CheckSpec | None:

@@ -72,8 +72,11 @@ class Target:
                 return not self.can_abort.value
             case Applies.ABORTABLE_TWO_SIDED:
                 return self.can_abort.value and not self.one_sided.value
+            case Applies.ONE_SIDED_OR_ABORTABLE:
+                return self.one_sided.value or self.can_abort.value
             case Applies.OWN_FETCH:
-                return self.own_fetch.value
+                # Ray fetches over one-sided transports only.
+                return self.own_fetch.value and self.one_sided.value
             case Applies.CUDA:
                 return "cuda" in self.devices.value
 

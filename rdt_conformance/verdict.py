@@ -248,7 +248,7 @@ def _why_unseen(result: CheckResult) -> str:
 
 
 def _harness_errors(results: Sequence[CheckResult], target: Judged) -> Iterable[HarnessError]:
-    """Crashes of checks, and results that contradict the register: neither may go unnoticed or be held against anyone."""
+    """Crashes of checks, and results that contradict the register: neither may go unnoticed or count against anyone."""
     for result in results:
         if result.outcome == "error":
             yield HarnessError(result.name, result.engine, result.reason or "crashed without a reason")

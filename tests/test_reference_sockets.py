@@ -13,7 +13,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -40,13 +40,15 @@ class Pair:
     def __init__(self, cls: type[TensorTransportManager]) -> None:
         self.source: Any = cls()
         self.destination: Any = cls()
-        self.lanes = ThreadPoolExecutor(thread_name_prefix="lane")
+        self.lanes = ThreadPoolExecutor(max_workers=100)
+        self.communicators: list[Any] = []
 
     def extract(self, obj_id: str, tensors: list[Any]) -> TensorTransportMetadata:
         return pickle.loads(pickle.dumps(self.source.extract_tensor_transport_metadata(obj_id, tensors)))
 
     def communicator(self) -> Any:
-        return pickle.loads(pickle.dumps(self.source.get_communicator_metadata(None, None, "NAME")))
+        self.communicators.append(pickle.loads(pickle.dumps(self.source.get_communicator_metadata(None, None, "NAME"))))
+        return self.communicators[-1]
 
     def send(self, tensors: list[Any], metadata: Any, communicator: Any) -> Future[None]:
         return self.lanes.submit(self.source.send_multiple_tensors, tensors, metadata, communicator)
@@ -69,6 +71,14 @@ class Pair:
                 sent.result(SOON)
         return received.result(SOON)
 
+    def close(self) -> None:
+        """End what a failed test has left in flight."""
+        for transport in (self.source, self.destination):
+            for communicator in self.communicators:
+                transport.abort_transport("", communicator)
+        self.lanes.shutdown()
+        self.source = self.destination = None
+
     def free(self, obj_id: str, metadata: Any = None, tensors: Any = ()) -> None:
         self.source.garbage_collect(obj_id, metadata, list(tensors))
 
@@ -79,8 +89,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     until(lambda: not threads())  # of the test before
     made = Pair(request.param)
     yield made
-    made.lanes.shutdown()
-    made.source = made.destination = None
+    made.close()
 
 
 both = pytest.mark.parametrize("pair", CLASSES, indirect=True)
@@ -283,7 +292,7 @@ def test_many_transfers_in_any_order_and_both_directions(pair: Pair) -> None:
             way.send(tensors, metadata, communicator)
     for future, (_, _, tensors, _, _) in zip(received, work, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(future.result(SOON), tensors, strict=True))
-    other.lanes.shutdown()
+    other.close()
 
 
 @both
@@ -319,10 +328,10 @@ def test_an_abort_ends_the_blocked_receiver_and_nobody_else(pair: Pair) -> None:
     buffer = torch.zeros(8, dtype=torch.int64)
     communicator = pair.communicator()
     bystander = Pair(type(pair.source))
-    with paused(pair.source) if pair.source.is_one_sided() else bystander.lanes:
+    with paused(pair.source) if pair.source.is_one_sided() else nullcontext():
         blocked = pair.recv("obj", metadata, communicator, [buffer])
         until(lambda: "rdt-socket-server" in threads() or bool(getattr(pair.source, "_arrived", ())))
-        bystander.destination = pair.destination
+        bystander.destination = pair.destination  # and another source
         assert torch.equal(bystander.transfer("other", tensors)[0], tensors[0])
         assert not blocked.done()
         started = time.monotonic()
@@ -333,6 +342,7 @@ def test_an_abort_ends_the_blocked_receiver_and_nobody_else(pair: Pair) -> None:
             blocked.result(1)
     if not pair.source.is_one_sided():
         pair.source.abort_transport("obj", communicator)
+    bystander.close()
     assert not buffer.any()
     assert torch.equal(pair.transfer("obj", tensors, [buffer], metadata)[0], tensors[0])
 
@@ -483,6 +493,7 @@ def test_nothing_is_left_behind(pair: Pair) -> None:
     tensors = [torch.arange(100)]
     pair.transfer("warm", tensors)
     pair.free("warm")
+    until(lambda: threads() == ["rdt-socket-listener"])
     before = files()
     for number in range(200):
         metadata: Any = pair.extract(f"obj{number}", tensors)
@@ -497,8 +508,7 @@ def test_nothing_is_left_behind(pair: Pair) -> None:
     for _ in range(20):
         short = Pair(type(pair.source))
         short.transfer("obj", tensors)
-        short.lanes.shutdown()
-    del short
+        short.close()
     until(lambda: files() == before and threads() == ["rdt-socket-listener"])
 
 

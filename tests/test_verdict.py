@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -47,9 +47,8 @@ class FakeTarget:
 
 
 @pytest.fixture(autouse=True)
-def small_register(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def small_register(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contract, "CLAUSES", contract.register(REGISTER))
-    yield
 
 
 def result(
@@ -90,9 +89,8 @@ def crashed(*clauses: str, breaks: tuple[str, ...] = ()) -> CheckResult:
 
 
 def judged(
-    *results: CheckResult, engines: tuple[str, ...] = ("local",), abortable: bool = True, **flags: bool
+    *results: CheckResult, engines: tuple[str, ...] = ("local",), abortable: bool = True, selected_all: bool = True
 ) -> Verdict:
-    selected_all = flags.get("selected_all", True)
     return judge(results, FakeTarget(abortable=abortable), engines, selected_all=selected_all)
 
 
@@ -277,7 +275,7 @@ ALL = passed(*ON_LOCAL)
         ),
     ],
 )
-def test_how_the_run_ends(results: list[CheckResult], flags: dict[str, bool], status: Exit, headline: str) -> None:
+def test_how_the_run_ends(results: list[CheckResult], flags: dict[str, Any], status: Exit, headline: str) -> None:
     verdict = judged(*results, **flags)
     assert (verdict.exit_status, verdict.headline) == (status, headline)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rdt_conformance.checks.budget import PROFILES, Budget
@@ -42,7 +41,6 @@ class Bench:
         self.patience = Patience()
         self.record: Callable[[CheckResult], None] = lambda result: None
         self._world: World | None = None
-        self._abandoned: World | None = None
         self._hangs = 0
         self.transfers = 0
 
@@ -60,32 +58,27 @@ class Bench:
         return int.from_bytes(digest[:8], "big")
 
     def new_world(self, settings: Settings = Settings()) -> World:
-        """A world of its own, for a check that needs other settings. The caller closes it."""
+        """A fresh world; `release` it in the end."""
         return World(self.registration, settings)
 
-    @contextmanager
-    def world(self) -> Iterator[World]:
-        """A clean world for one example. It is used again after an example that ended well, and never after another."""
+    def acquire(self) -> World:
+        """A clean world for one example: a fresh one, or that of an earlier example that ended well."""
         world, self._world = self._world or self.new_world(), None
         world.history.clear()
-        try:
-            yield world
-        except BaseException:
-            self._discard(world)
-            raise
-        if world is not self._abandoned:
+        return world
+
+    def release(self, world: World, *, again: bool) -> None:
+        """Give a world back. `again`: it is as clean as it was, and the next example may have it."""
+        if again:
             self._world = world
+        else:
+            self._discard(world)
 
     def refresh(self) -> None:
         """Forget the world of earlier examples."""
         if self._world is not None:
             self._discard(self._world)
             self._world = None
-
-    def abandon(self, world: World) -> None:
-        """Do not use this world again: its example left calls under way."""
-        self._discard(world)
-        self._abandoned = world
 
     def _discard(self, world: World) -> None:
         self.transfers += world.history.transfers

@@ -13,6 +13,7 @@ from rdt_conformance.checks.verdicts import NotExercised, broken
 from rdt_conformance.contract import Level, clause as clause_of
 from rdt_conformance.engines.base import Hung, Pending, origin_of
 from rdt_conformance.engines.reference.errors import ActorDiedError, NeedsRayError, ProtocolError
+from rdt_conformance.engines.reference.worker import Settings
 from rdt_conformance.history import describe_error
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ class Case:
         self.witnessed: set[str] = set()
         self.advice: list[tuple[str, str]] = []
         self.facts: dict[str, Any] = {}
-        self.dirty = False
+        self.left_blocked = False
+        self.renewed = False
 
     # --- inputs ---------------------------------------------------------------------------------------------------
 
@@ -154,7 +156,7 @@ class Case:
         self.witnessed.update(clauses)
 
     def fact(self, name: str, value: Any) -> None:
-        """Note something for the report that has no verdict."""
+        """Note something for the report that has no verdict. Lists of several examples become one."""
         self.facts[name] = value
 
     def unless(self, condition: bool) -> None:
@@ -167,4 +169,10 @@ class Case:
 
     def leave_dirty(self) -> None:
         """This example leaves calls under way on purpose; its world is not used again."""
-        self.dirty = True
+        self.left_blocked = True
+
+    def renew(self, settings: Settings | None = None) -> None:
+        """Go on in a world where nothing has ever happened, and where Ray's settings are `settings`."""
+        self.bench.release(self.world, again=False)
+        self.world = self.bench.new_world(settings or Settings())
+        self.renewed = True

@@ -22,7 +22,8 @@ class CheckSpec:
 
     Args:
         name: the test function's name.
-        clauses: the clauses it decides; the first one takes failures that name none.
+        clauses: the clauses it decides; the first one says for which transports and engines the check is, and
+            takes failures that name no clause.
         situational: clauses that count as exercised only if an example witnessed them (`Case.witness`). The others are
             exercised by any example that comes to its end.
         body: the check itself.

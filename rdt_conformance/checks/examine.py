@@ -105,41 +105,49 @@ class Examination:
     def _example(self, data: st.DataObject) -> None:
         if self._failure is None and self._out_of_time():
             return
-        with self._bench.world() as world:
-            case = Case(self._bench, world, self._spec.clauses, data)
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    self._spec.body(case)
-                self._tidy(case)
-            except Broken as failure:
-                self._failure = self._describe(case, failure.clause, failure.happened, failure)
-                raise
-            except Hung as hung:
-                self._bench.note_hang()
-                clause = getattr(hung, "clause", self._spec.clauses[0])
-                self._failure = replace(self._describe(case, clause, str(hung), hung), stacks=hung.stacks)
-                raise
-            except NeedsRayError as needs:
-                raise NotExercised(str(needs)) from None
-            if case.dirty:
-                self._bench.abandon(world)
+        case = Case(self._bench, self._bench.acquire(), self._spec.clauses, data)
+        clean = False
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self._spec.body(case)
+            clean = self._tidy(case)
+        except Broken as failure:
+            self._failure = self._describe(case, failure.clause, failure.happened, failure)
+            raise
+        except Hung as hung:
+            self._bench.note_hang()
+            clause = getattr(hung, "clause", self._spec.clauses[0])
+            self._failure = replace(self._describe(case, clause, str(hung), hung), stacks=hung.stacks)
+            raise
+        except NeedsRayError as needs:
+            raise NotExercised(str(needs)) from None
+        finally:
+            self._bench.release(case.world, again=clean)
         self._examples += 1
         self._completed = True
         self._witnessed |= case.witnessed
-        self._facts |= case.facts
+        self._take_facts(case.facts)
         for clause, happened in case.advice:
             self._advice.setdefault(clause, self._describe(case, clause, happened, None))
 
-    def _tidy(self, case: Case) -> None:
-        """Drop what the example made; what does not come to an end is a hang."""
-        if case.dirty:
-            return
+    def _take_facts(self, facts: dict[str, Any]) -> None:
+        for name, value in facts.items():
+            if isinstance(value, list):
+                value = sorted({*self._facts.get(name, []), *value})
+            self._facts[name] = value
+
+    def _tidy(self, case: Case) -> bool:
+        """Drop what the example made; what does not come to an end is a hang. Whether the world can be used again."""
+        if case.left_blocked:
+            return False
         if not case.world.reset(case.patience.call):
             stacks = case.world.host.stacks()
             if stacks:
-                raise case.hung(Hung("freeing what the example made", case.patience.call, stacks), self._spec.clauses[0])
-            case.dirty = True
+                hung = Hung("freeing what the example made", case.patience.call, stacks)
+                raise case.hung(hung, self._spec.clauses[0])
+            return False
+        return not case.renewed
 
     def _out_of_time(self) -> bool:
         limit = self._budget.seconds * (20 if self._bench.alone else 1)

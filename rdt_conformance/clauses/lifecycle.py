@@ -78,8 +78,8 @@ CLAUSES = (
         "L9",
         Area.LIFECYCLE,
         Level.MUST,
-        sentence="get_communicator_metadata of a one-sided transport accepts None for the source, for the "
-        "destination, and for both.",
+        sentence="get_communicator_metadata of a one-sided transport accepts None for the source alone, as "
+        "in a put of the driver, and for both actors, as in a get.",
         source="src rdt_manager.py _trigger_fetch; src rdt_manager.py trigger_out_of_band_tensor_transfer; ray#65072",
         suffers="Every get of an object, and every object that the driver put, fails.",
         applies=Applies.ONE_SIDED,

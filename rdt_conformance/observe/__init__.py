@@ -4,10 +4,10 @@ Nothing here calls the transport under test, so nothing that is wrong in the tra
 changes nothing about what is watched.
 """
 
-from rdt_conformance.observe.growth import Growth, Leak, Observer, growth
+from rdt_conformance.observe.containers import registrations
+from rdt_conformance.observe.leaks import Growth, Leak, Observer, growth
 from rdt_conformance.observe.leftovers import left_behind
-from rdt_conformance.observe.registrations import registrations
 from rdt_conformance.observe.resources import Resources, Watch
-from rdt_conformance.observe.threads import stacks
+from rdt_conformance.observe.stack_traces import stacks
 
 __all__ = ["Growth", "Leak", "Observer", "Resources", "Watch", "growth", "left_behind", "registrations", "stacks"]

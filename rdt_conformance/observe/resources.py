@@ -16,8 +16,8 @@ from typing import Any
 import psutil
 
 from rdt_conformance.observe import proc
+from rdt_conformance.observe.containers import registrations_of
 from rdt_conformance.observe.proc import Thing
-from rdt_conformance.observe.registrations import registrations_of
 
 MEMORY = "uss bytes"
 REGISTRATIONS = "registrations"
@@ -67,8 +67,12 @@ class Watch:
         self._before = {kind: frozenset(things) for kind, things in self._look().items()}
         self.threads_before: weakref.WeakSet[threading.Thread] = weakref.WeakSet(threading.enumerate())
 
-    def snapshot(self) -> Resources:
-        """Count now."""
+    def snapshot(self, addresses: bool = False) -> Resources:
+        """Count now.
+
+        Args:
+            addresses: name sockets by their addresses, which is slow where there are hundreds.
+        """
         things = self._look()
         counts = {kind: len(found) for kind, found in things.items()}
         containers = registrations_of(self._transports)
@@ -78,7 +82,7 @@ class Watch:
             memory = self._process.memory_full_info()
             counts |= {"rss bytes": memory.rss, MEMORY: memory.uss}
         new = {kind: [thing for thing in found if thing not in self._before[kind]] for kind, found in things.items()}
-        names = {kind: self._names(kind, found[-_MOST_NAMES:]) for kind, found in new.items() if found}
+        names = {kind: self._names(kind, found[-_MOST_NAMES:], addresses) for kind, found in new.items() if found}
         return Resources(counts, names, containers)
 
     def settled(self) -> Resources:
@@ -88,11 +92,11 @@ class Watch:
         something does, for a second at most, it is counted again.
         """
         gc.collect()
-        latest = self.snapshot()
+        latest = self.snapshot(addresses=True)
         give_up = time.monotonic() + 1.0
         while time.monotonic() < give_up:
             time.sleep(0.002)  # no event tells that the kernel is done with a thread or descriptor
-            earlier, latest = latest, self.snapshot()
+            earlier, latest = latest, self.snapshot(addresses=True)
             if not fewer(earlier, latest):
                 break
         return latest
@@ -127,12 +131,12 @@ class Watch:
             "child processes": [Thing(child.pid, "") for child in self._process.children()],
         }
 
-    def _names(self, kind: str, things: list[Thing]) -> tuple[str, ...]:
+    def _names(self, kind: str, things: list[Thing], addresses: bool) -> tuple[str, ...]:
         """What to call things in a message."""
         better: dict[int, str] = {}
         if kind == "threads":
             better = {thread.native_id: thread.name for thread in threading.enumerate() if thread.native_id}
-        elif kind == "sockets":
+        elif kind == "sockets" and addresses:
             better = {connection.fd: _words(connection) for connection in self._process.net_connections("all")}
         return tuple(better.get(number) or text or f"{number} {proc.name_of(number)}" for number, text in things)
 
@@ -145,7 +149,8 @@ def fewer(earlier: Resources, later: Resources) -> bool:
 
 def _words(connection: Any) -> str:
     """A socket as a person would name it; empty for one without an address."""
-    ends = [f"{end.ip}:{end.port}" if hasattr(end, "ip") else end for end in (connection.laddr, connection.raddr) if end]
-    family = "unix socket" if connection.family == socket.AF_UNIX else connection.type.name.removeprefix("SOCK_").lower()
+    ends = (connection.laddr, connection.raddr)
+    words = " -> ".join(f"{end.ip}:{end.port}" if hasattr(end, "ip") else end for end in ends if end)
+    family = "unix" if connection.family == socket.AF_UNIX else connection.type.name.removeprefix("SOCK_").lower()
     state = "" if connection.status == psutil.CONN_NONE else f" ({connection.status.lower()})"
-    return f"{family} {' -> '.join(ends)}{state}" if ends else ""
+    return f"{family} {words}{state}" if words else ""

@@ -15,7 +15,7 @@ DEFAULT_MAX_BYTES = 65 << 10
 """Enough to cross the edge at 64 KiB."""
 
 
-class Refusable(Protocol):
+class Recipe(Protocol):
     """A recipe of an ordered list of tensors: plain data, equal and hashable by value, and it pickles.
 
     Its ``repr`` is short and for people: ``2 tensors: float32[3,4] transposed, uint8[0]``.
@@ -42,17 +42,26 @@ class Refusable(Protocol):
             received: what a transport returned; anything at all, it is not modified.
 
         Returns:
-            Plain sentences, such as ``tensor 1 byte 64 is 0x00, sent 0xA7 (element [0, 16]); 4 of 256 bytes differ``;
+            Plain sentences, such as ``tensor 1: byte 64 is 0x00, sent 0xA7 (element [0, 16]); 4 of 256 bytes differ``;
             empty if all agree.
         """
         ...
 
 
-class Payload(Refusable, Protocol):
+class Payload(Recipe, Protocol):
     """A recipe of tensors that lie in plain memory."""
 
     def inverse(self) -> Self:
         """The same tensors with other contents: every bit that may differ does, so no byte can pass for the other's."""
+        ...
+
+
+class Refusable(Recipe, Protocol):
+    """A recipe of a tensor that is not, or not only, plain memory."""
+
+    @property
+    def may_crash(self) -> bool:
+        """Whether a transport that carries it as bytes, instead of refusing it, can crash its process."""
         ...
 
 
@@ -97,9 +106,7 @@ class PayloadKind(Protocol):
         """
         ...
 
-    def families(
-        self, *, device: str = "cpu", max_bytes: int = DEFAULT_MAX_BYTES
-    ) -> SearchStrategy[Family]:
+    def families(self, *, device: str = "cpu", max_bytes: int = DEFAULT_MAX_BYTES) -> SearchStrategy[Family]:
         """Families of plain dtypes: the same tensor, base and view, overlapping and neighbouring views.
 
         Args:
@@ -140,6 +147,9 @@ class PayloadKind(Protocol):
         Args:
             tensors: of the payload's dtypes and shapes, such as those that its inverse built.
             payload: what they hold afterwards.
+
+        Raises:
+            ValueError: a tensor is read-only.
         """
         ...
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 Shape = tuple[int, ...]
 
@@ -60,7 +59,6 @@ def _permuted(name: str, shape: Shape, order: Shape) -> Layout:
     return Layout(name, shape, tuple(strides[dimension] for dimension in range(len(shape))), 0, math.prod(shape))
 
 
-@lru_cache(maxsize=4096)
 def layouts(shape: Shape, *, backwards: bool) -> tuple[Layout, ...]:
     """All layouts of a shape, the plainest first.
 
@@ -109,13 +107,11 @@ _SMALL_SHAPES: tuple[Shape, ...] = (
 )  # fmt: skip
 
 
-@lru_cache(maxsize=256)
 def small_shapes(itemsize: int, max_bytes: int) -> tuple[Shape, ...]:
     """Shapes of every dimension, the plainest first, some with no element."""
     return tuple(shape for shape in _SMALL_SHAPES if math.prod(shape) * itemsize <= max_bytes)
 
 
-@lru_cache(maxsize=256)
 def edge_shapes(itemsize: int, max_bytes: int) -> tuple[Shape, ...]:
     """Shapes whose sizes in bytes lie at and next to powers of two and odd numbers of pages, the smallest first."""
     edges = {1 << power for power in range(4, max(5, max_bytes.bit_length()))}

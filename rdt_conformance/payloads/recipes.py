@@ -21,7 +21,7 @@ _MOST_SUSPECTS = 64
 
 
 class Unreadable(Exception):
-    """Something has no plain bytes to compare; the message completes the sentence "tensor 3 …"."""
+    """Something has no plain bytes to compare; the message completes the sentence "tensor 3: …"."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,11 @@ class Look:
         return flipped(np.ascontiguousarray(self.raw).reshape(-1).view(np.uint8), self.flip)
 
 
+def opaque(itemsize: int) -> str:
+    """The numpy dtype of an element that is nothing but bytes; numpy copies numbers fastest."""
+    return f"u{itemsize}" if itemsize in (1, 2, 4, 8) else f"V{itemsize}"
+
+
 def raw_elements(
     memory: np.ndarray, itemsize: int, shape: Sequence[int], strides: Sequence[int], offset: int
 ) -> np.ndarray:
@@ -52,8 +57,7 @@ def raw_elements(
         strides: in elements.
         offset: of the first element, in elements.
     """
-    opaque = f"u{itemsize}" if itemsize in (1, 2, 4, 8) else f"V{itemsize}"
-    return np.ndarray(shape, opaque, memory, offset * itemsize, [stride * itemsize for stride in strides])
+    return np.ndarray(shape, opaque(itemsize), memory, offset * itemsize, [stride * itemsize for stride in strides])
 
 
 def flipped(data: np.ndarray, flip: bytes) -> np.ndarray:
@@ -109,7 +113,7 @@ class ArrayRecipe:
         return dataclasses.replace(self, memory=memory, layout=layout, wrap="", flip=b"")
 
     def difference(self, got: Look) -> str:
-        """How a tensor differs from this one, completing the sentence "tensor 3 …"; empty if it does not."""
+        """How a tensor differs from this one, completing the sentence "tensor 3: …"; empty if it does not."""
         if got.dtype != self.memory.dtype:
             return f"has dtype {got.dtype}, sent {self.memory.dtype}"
         if got.shape != self.layout.shape:
@@ -121,7 +125,7 @@ class ArrayRecipe:
             if not np.array_equal(here, sent):
                 places = np.flatnonzero(here != sent)
                 wrong += places.size
-                first = first or self._sentence(start + int(places[0]), here[places[0]], sent[places[0]])
+                first = first or self._sentence(start + int(places[0]), int(here[places[0]]), int(sent[places[0]]))
             start += sent.size
         return f"{first}; {wrong} of {self.nbytes} bytes differ" if first else ""
 
@@ -218,7 +222,7 @@ def list_differences(count: int, received: object, difference: Callable[[int, ob
         except Unreadable as unreadable:
             words = str(unreadable)
         if words:
-            found.append(f"tensor {index} {words}")
+            found.append(f"tensor {index}: {words}")
     more = len(found) - _MOST_SENTENCES
     return found if more <= 0 else [*found[:_MOST_SENTENCES], f"{more} more tensors differ"]
 
@@ -239,4 +243,4 @@ def _words(recipes: Sequence[ArrayRecipe]) -> list[str]:
             words[-1] = (word, words[-1][1] + 1)
         else:
             words.append((word, 1))
-    return [word if times == 1 else f"{times} × {word}" for word, times in words]
+    return [word if times == 1 else f"{times} of {word}" for word, times in words]

@@ -5,10 +5,10 @@ Simpler choices come first everywhere: what Hypothesis shrinks towards is one sm
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
@@ -16,13 +16,17 @@ from rdt_conformance.payloads.contents import Memory
 from rdt_conformance.payloads.layouts import Layout, Shape, contiguous, edge_shapes, layouts, small_shapes
 from rdt_conformance.payloads.recipes import ArrayPayload, ArrayRecipe
 
-_SEEDS = 1 << 16
+AnyPayload = TypeVar("AnyPayload", bound=ArrayPayload)
+
+_SEEDS = st.integers(0, (1 << 16) - 1)
 _SEEDS_PER_PAYLOAD = 1 << 20
 _PLAIN_SHARE = 5
 """A tensor of any layout is left unwrapped this many times as often as it gets any one wrap."""
+_MOST_DIMENSIONS = 5
+_COMPANIONS = st.sampled_from(("nothing", "nothing", "nothing", "nothing", "itself", "its whole memory"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Wrap:
     """What can be done to a tensor beyond laying it out."""
 
@@ -38,7 +42,7 @@ class Wrap:
     """More than a view of memory."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ElementType:
     """A dtype as far as recipes go."""
 
@@ -62,49 +66,82 @@ class Limits:
     """Whether the array library has negative strides."""
 
 
+Draft = tuple[ElementType, Layout, Wrap]
+"""A recipe without its seed."""
+
+
 @st.composite
-def recipe_lists(draw: st.DrawFn, limits: Limits, min_tensors: int, max_tensors: int) -> tuple[ArrayRecipe, ...]:
-    """The recipes of a payload."""
-    drawn = draw(st.lists(_tensors(limits), min_size=min_tensors, max_size=max_tensors))
-    first_seed = draw(st.integers(0, _SEEDS - 1)) * _SEEDS_PER_PAYLOAD if drawn else 0
-    recipes = [
-        dataclasses.replace(recipe, memory=dataclasses.replace(recipe.memory, seed=first_seed + index))
-        for index, recipe in enumerate(drawn)
-    ]
+def payloads(
+    draw: st.DrawFn, payload_type: type[AnyPayload], limits: Limits, min_tensors: int, max_tensors: int
+) -> AnyPayload:
+    """Payloads of one type."""
+    drafts = draw(_drafts(limits, min_tensors, max_tensors))
+    first_seed = draw(_SEEDS) * _SEEDS_PER_PAYLOAD if drafts else 0
+    recipes = [_recipe(*draft, seed) for seed, draft in enumerate(drafts, first_seed)]
     if not limits.plain and 0 < len(recipes) < max_tensors:
-        recipes += draw(st.sampled_from(_companions(recipes[0])))
-    return tuple(recipes)
+        recipes += _companions(recipes[0], draw(_COMPANIONS))
+    return payload_type(tuple(recipes))
 
 
-def _companions(recipe: ArrayRecipe) -> list[list[ArrayRecipe]]:
-    """Ways to send a tensor once more, next to itself: mostly none, itself, its whole memory."""
-    whole = ArrayRecipe(recipe.memory, contiguous((recipe.memory.elements,)))
-    return [[], [], [], [], [recipe], [whole]]
+def _companions(recipe: ArrayRecipe, companion: str) -> list[ArrayRecipe]:
+    """What goes along with a tensor, to share its memory."""
+    if companion == "itself":
+        return [recipe]
+    if companion == "its whole memory":
+        return [ArrayRecipe(recipe.memory, contiguous((recipe.memory.elements,)))]
+    return []
+
+
+@lru_cache
+def _drafts(limits: Limits, min_tensors: int, max_tensors: int) -> st.SearchStrategy[list[Draft]]:
+    elements = st.sampled_from(limits.element_types)
+    return st.lists(_draft(elements, limits), min_size=min_tensors, max_size=max_tensors)
 
 
 @st.composite
-def _tensors(draw: st.DrawFn, limits: Limits) -> ArrayRecipe:
-    """One recipe, with a seed of 0."""
-    element = draw(st.sampled_from(limits.element_types))
+def _draft(draw: st.DrawFn, elements: st.SearchStrategy[ElementType], limits: Limits) -> Draft:
+    element = draw(elements)
     shape = draw(_shapes(element.itemsize, limits.max_bytes))
+    if shape is None:
+        shape = draw(_any_shape(element.itemsize, limits.max_bytes))
     if limits.plain:
-        return _recipe(element, contiguous(shape), Wrap())
-    layout = draw(st.sampled_from(layouts(shape, backwards=limits.backwards)))
-    wraps = [wrap for wrap in element.wraps if limits.refusable or not wrap.refusable]
-    return _recipe(element, layout, draw(st.sampled_from([Wrap()] * max(1, _PLAIN_SHARE * bool(wraps)) + wraps)))
+        return element, contiguous(shape), Wrap()
+    layout = draw(_layouts(shape, limits.backwards))
+    return element, layout, draw(_wraps(element, limits.refusable))
 
 
-def _recipe(element: ElementType, layout: Layout, wrap: Wrap, seed: int = 0) -> ArrayRecipe:
-    memory = Memory(element.name, element.itemsize, layout.elements, seed, wrap.mask or element.mask, False, wrap.origin)
+def _recipe(element: ElementType, layout: Layout, wrap: Wrap, seed: int) -> ArrayRecipe:
+    mask = wrap.mask or element.mask
+    memory = Memory(element.name, element.itemsize, layout.elements, seed, mask, origin=wrap.origin)
     return ArrayRecipe(memory, layout, wrap.name, wrap.flip)
 
 
-def _shapes(itemsize: int, max_bytes: int) -> st.SearchStrategy[Shape]:
+# Hypothesis takes longer to make a strategy than to draw from it.
+
+
+@lru_cache(maxsize=4096)
+def _layouts(shape: Shape, backwards: bool) -> st.SearchStrategy[Layout]:
+    return st.sampled_from(layouts(shape, backwards=backwards))
+
+
+@lru_cache
+def _wraps(element: ElementType, refusable: bool) -> st.SearchStrategy[Wrap]:
+    wraps = [wrap for wrap in element.wraps if refusable or not wrap.refusable]
+    return st.sampled_from([Wrap()] * _PLAIN_SHARE + wraps)
+
+
+@lru_cache
+def _shapes(itemsize: int, max_bytes: int) -> st.SearchStrategy[Shape | None]:
+    """Shapes to choose from; None stands for any other."""
     small, edges = small_shapes(itemsize, max_bytes), edge_shapes(itemsize, max_bytes)
-    choices = [st.sampled_from(some) for some in (small, edges) if some]
-    # Lists of dimensions reach shapes that nobody thought of.
-    largest = min(6, int((max_bytes / itemsize) ** 0.2))
-    return st.one_of(*choices, st.lists(st.integers(0, max(0, largest)), max_size=5).map(tuple))
+    return st.sampled_from((*small, *small, *edges, *[None] * len(small)))
+
+
+@lru_cache
+def _any_shape(itemsize: int, max_bytes: int) -> st.SearchStrategy[Shape]:
+    """Shapes that nobody thought of."""
+    largest = min(6, int((max_bytes / itemsize) ** (1 / _MOST_DIMENSIONS)))
+    return st.lists(st.integers(0, largest), max_size=_MOST_DIMENSIONS).map(tuple)
 
 
 @dataclass(frozen=True, repr=False)
@@ -130,7 +167,7 @@ def families(
     element = draw(st.sampled_from(element_types))
     length = draw(st.integers(2, max(2, max_bytes // (3 * element.itemsize)))) * 3
     name, members = draw(st.sampled_from(_members(length)))
-    seed = draw(st.integers(0, _SEEDS - 1)) * _SEEDS_PER_PAYLOAD
+    seed = draw(_SEEDS) * _SEEDS_PER_PAYLOAD
     memory = Memory(element.name, element.itemsize, length, seed, element.mask)
     return ArrayFamily(name, tuple(payload_type((ArrayRecipe(memory, layout),)) for layout in members))
 
@@ -157,7 +194,7 @@ def _members(length: int) -> list[tuple[str, list[Layout]]]:
 
 def simple_recipes(element: ElementType, nbytes: int, count: int, seed: int) -> tuple[ArrayRecipe, ...]:
     """Contiguous tensors of a one-byte dtype that together have `nbytes` bytes."""
-    share, rest = divmod(nbytes, count)
+    share, rest = divmod(nbytes, max(count, 1))
     return tuple(
         _recipe(element, contiguous((share + (index < rest),)), Wrap(), seed * _SEEDS_PER_PAYLOAD + index)
         for index in range(count)

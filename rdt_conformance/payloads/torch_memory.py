@@ -134,7 +134,7 @@ def span(tensor: torch.Tensor) -> Span:
 
 
 def deviations(tensor: torch.Tensor, device: str, read_only: ReadOnlyMemory) -> list[str]:
-    """How a tensor deviates from a plain one on a device, each completing the sentence "tensor 3 …"."""
+    """How a tensor deviates from a plain one on a device, each completing the sentence "tensor 3: …"."""
     found = []
     if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or tensor.is_quantized:
         found.append(f"is {kind_of(tensor)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,16 +22,14 @@ from rdt_conformance.payloads.strategies import (
     Limits,
     Wrap,
     families,
-    recipe_lists,
+    payloads,
     simple_recipes,
 )
-from rdt_conformance.payloads.torch_refusable import refusable_payloads
+from rdt_conformance.payloads.torch_oddities import OddTorchPayload
 from rdt_conformance.payloads.watching import Fingerprint, Guard, Lifetimes, arena
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
-
-    from rdt_conformance.payloads.base import Refusable
 
 _ORDINARY = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool")
 """What every transport must take: dtypes that NCCL and Gloo know, the simplest first."""
@@ -86,7 +85,8 @@ class _Workshop:
 def _allocate(memory: Memory, shape: Sequence[int], device: str) -> torch.Tensor:
     """A memory with its contents, as one contiguous tensor."""
     dtype = getattr(torch, memory.dtype)
-    if memory.origin in ("numpy memory", "unaligned memory") and torch.device(device).type == "cpu":
+    of_numpy = memory.origin in ("numpy memory", "unaligned memory")
+    if of_numpy and memory.nbytes and torch.device(device).type == "cpu":
         skipped = 1 if memory.origin == "unaligned memory" else 0
         room = np.empty(memory.nbytes + skipped, np.uint8)
         tensor = torch.from_numpy(room[skipped:]).view(dtype).view(shape)
@@ -116,7 +116,7 @@ def _wrapped(tensor: torch.Tensor, wrap: str) -> torch.Tensor:
         case "lazily conjugated":
             return tensor.conj()
         case "lazily negated":
-            return torch._neg_view(tensor)
+            return torch._neg_view(tensor)  # pyright: ignore[reportPrivateImportUsage]
     raise ValueError(f"unknown wrap {wrap!r}")
 
 
@@ -129,11 +129,13 @@ def _element_types(device_type: str) -> tuple[ElementType, ...]:
 
 
 def _can_copy(dtype: torch.dtype, device: str) -> bool:
-    try:
-        torch.empty(4, dtype=dtype, device=device).as_strided((2,), (2,)).clone()
-    except Exception:
-        # Placeholders for future dtypes, quantized ones, and what this device lacks, each with errors of its own.
-        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            torch.empty(4, dtype=dtype, device=device).as_strided((2,), (2,)).clone()
+        except Exception:
+            # Placeholders for future dtypes, quantized ones, and what this device lacks, each with errors of its own.
+            return False
     return True
 
 
@@ -178,7 +180,7 @@ class TorchKind:
         known = _element_types(torch.device(device).type)
         fitting = [each for each in known if each.itemsize <= max_bytes and (not plain or each.name in _ORDINARY)]
         limits = Limits(tuple(fitting), max_bytes, plain, refusable, backwards=False)
-        return recipe_lists(limits, min_tensors, max_tensors).map(TorchPayload)
+        return payloads(TorchPayload, limits, min_tensors, max_tensors)
 
     def families(self, *, device: str = "cpu", max_bytes: int = DEFAULT_MAX_BYTES) -> SearchStrategy[ArrayFamily]:
         """Families of plain dtypes: the same tensor, base and view, overlapping and neighbouring views."""
@@ -189,9 +191,9 @@ class TorchKind:
         """Contiguous tensors of bytes."""
         return TorchPayload(simple_recipes(ElementType("uint8", 1), nbytes, count, seed))
 
-    def refusable_payloads(self) -> list[Refusable]:
+    def refusable_payloads(self) -> list[OddTorchPayload]:
         """What a transport may refuse but must never carry wrongly."""
-        return refusable_payloads()
+        return OddTorchPayload.available()
 
     def buffers(self, payload: ArrayPayload, device: str = "cpu") -> list[torch.Tensor]:
         """Contiguous target buffers, each holding the inverse of what is to arrive in it."""
@@ -240,7 +242,7 @@ class TorchKind:
         """How tensors deviate from contiguous, writable ones of the plain type on a device."""
         read_only = torch_memory.ReadOnlyMemory()
         return [
-            f"tensor {index} {words}"
+            f"tensor {index}: {words}"
             for index, tensor in enumerate(tensors)
             for words in torch_memory.deviations(tensor, device, read_only)
         ]

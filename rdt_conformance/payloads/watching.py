@@ -144,6 +144,6 @@ class Span:
         """Whether any byte belongs to both; for layouts too intricate to tell, whether their extents meet."""
         mine, others = np.asarray(self), np.asarray(other)
         try:
-            return np.shares_memory(mine, others, max_work=1_000_000)
+            return np.shares_memory(mine, others, max_work=1_000_000)  # pyright: ignore[reportArgumentType]
         except np.exceptions.TooHardError:
             return np.may_share_memory(mine, others)

@@ -12,7 +12,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jsonschema
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
 
 import rdt_conformance
 from rdt_conformance.paths import data_folder
@@ -175,7 +176,7 @@ def _header_problem(document: Any) -> str:
 def _schema_problem(document: Mapping[str, Any]) -> str:
     schema_file = data_folder("reports") / "schema" / f"report-{VERSION}.json"
     schema = json.loads(schema_file.read_text(encoding="utf-8"))
-    error = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(document))
+    error = best_match(Draft202012Validator(schema).iter_errors(document))
     if error is None:
         return ""
     # A message quotes the offending part, which can be the whole document.

@@ -15,6 +15,7 @@ from ray import cloudpickle
 
 from rdt_conformance.engines.base import Lane
 from rdt_conformance.engines.reference import work
+from rdt_conformance.engines.reference.errors import ActorDiedError
 
 if TYPE_CHECKING:
     from rdt_conformance.engines.reference.worker import Worker
@@ -46,7 +47,10 @@ class Monitor:
         self._stopped = False
 
     def watch(self, transfer: Transfer, sent: Future[Any] | None, received: Future[Any]) -> None:
-        """Follow the two halves of a transfer; `sent` is None for one-sided transports."""
+        """Follow the two halves of a transfer; `sent` is None for one-sided transports.
+
+        A one-sided receive that raises has ended by that, and nobody else is blocked: there is nothing to interrupt.
+        """
         halves = [half for half in (sent, received) if half is not None]
         number = next(self._numbers)
         with self._changed:
@@ -62,7 +66,7 @@ class Monitor:
 
         def half_done(half: Future[Any]) -> None:
             error = half.exception()
-            if error is not None:
+            if error is not None and (sent is not None or isinstance(error, ActorDiedError)):
                 self._fail(number, error)
             elif next(left) == 0:
                 with self._changed:

@@ -281,7 +281,7 @@ class Owner:
         """
         timeout = self._worker.settings.fetch_fail_timeout
         entry = self._entries[obj_id]
-        created = entry.created.result(timeout)
+        created = entry.created.exception(timeout) or entry.created.result()
         if entry.owner == self._worker.name:
             self.note_lent(obj_id)
         else:
@@ -295,7 +295,10 @@ class Owner:
             first = entry is None
             if entry is None:
                 entry = self._entries[loan.obj_id] = Entry(loan.obj_id, loan.owner, loan.source, loan.transport)
-                entry.created.set_result(loan.created)
+                if isinstance(loan.created, BaseException):
+                    entry.created.set_exception(loan.created)
+                else:
+                    entry.created.set_result(loan.created)
             entry.handles += 1
         # Only a worker's first handle makes it a borrower; the owner itself never is one.
         message = refs.on_borrowed if first else refs.on_loan_ended

@@ -52,7 +52,8 @@ class Loan:
     owner: str
     source: str
     transport: str
-    created: Created
+    created: Created | BaseException
+    """What the source made, or the error that it raised instead."""
 
 
 def _arrive(loan: Loan) -> Ref:

@@ -70,6 +70,16 @@ def forget(worker: Worker, key: int) -> None:
     worker.held.pop(key, None)
 
 
+def sit_still(worker: Worker, seconds: float) -> None:
+    """Keep the main thread busy, as a long-running method would, until `get_up` or for `seconds` at most."""
+    worker.get_up.acquire(timeout=seconds)
+
+
+def get_up(worker: Worker) -> None:
+    """End `sit_still`."""
+    worker.get_up.release()
+
+
 def transport_instance(worker: Worker, transport: str) -> Any:
     """The process's instance of the transport under test, built if need be."""
     return worker.registry.instance(transport)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import uuid
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -49,6 +50,8 @@ class Worker:
         self.owner = Owner(self)
         self.held: dict[int, Any] = {}
         """Values that user code of this process keeps, by the keys that the harness knows them by."""
+        self.get_up = threading.Semaphore(0)
+        """Released when user code that keeps the main thread busy should end."""
         self._keys = itertools.count(1)
         self._object_numbers = itertools.count(1)
         self._put_task = uuid.uuid4().hex + uuid.uuid4().hex[:16]

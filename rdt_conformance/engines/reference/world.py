@@ -8,8 +8,9 @@ each, on the lane where Ray makes it.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +91,16 @@ class Process:
     def kill(self) -> None:
         """End this process at once."""
         self.world.host.kill(self.name)
+
+    @contextmanager
+    def busy(self, seconds: float = 60) -> Iterator[None]:
+        """Keep this process's main thread busy in user code while the body runs."""
+        sitting = self.run(user_code.sit_still, seconds)
+        try:
+            yield
+        finally:
+            self.run(user_code.get_up, lane=Lane.IO).result()
+            sitting.result()
 
     # --- RDT ------------------------------------------------------------------------------------------------------
 

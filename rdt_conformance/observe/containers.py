@@ -7,6 +7,7 @@ import collections
 import contextlib
 import functools
 import itertools
+import os
 import queue
 import sys
 import types
@@ -36,7 +37,8 @@ _HOLDERS: dict[type, str] = {
 """Containers of the standard library written in Python, and the attribute that holds their elements."""
 
 _ARRAYS = frozenset({"torch", "numpy", "jax", "jaxlib", "cupy", "pyarrow", "pandas", "tensorflow"})
-_NOT_THE_TRANSPORTS = sys.stdlib_module_names | _ARRAYS | {"ray", "rdt_conformance"}
+_RUNNERS = frozenset({"ray", "rdt_conformance", "pytest", "_pytest", "pluggy", "hypothesis"})
+_NEVER_FOLLOWED = sys.stdlib_module_names | _ARRAYS | _RUNNERS
 
 
 def registrations(transport: object) -> dict[str, int]:
@@ -44,8 +46,9 @@ def registrations(transport: object) -> dict[str, int]:
 
     Looked at are the instance's attributes (``self._objects``), class attributes of its classes
     (``MyTransport._cache``) and globals of the modules that define them (``mymodule.REGISTRY``), and from there every
-    object of a class that is neither the standard library's, nor Ray's, nor an array library's. Elements are
-    written ``[]``: ``self._objects[].views`` counts the views of all objects together. Weakly held elements count,
+    object of a class that is neither the standard library's, nor Ray's, nor an array library's; helper classes from
+    the transport's package or folder are looked at like its own. Elements are written ``[]``:
+    ``self._objects[].views`` counts the views of all objects together. Weakly held elements count,
     ``functools.lru_cache`` counts, tuples are looked through. No property, method or ``__len__`` of the transport's
     own is called.
 
@@ -63,6 +66,7 @@ def registrations_of(transports: Iterable[object]) -> dict[str, int]:
     """Like `registrations`, added up over several instances; what they share counts once."""
     walk = _Walk()
     for transport in transports:
+        walk.homes |= {_home(cls) for cls in type(transport).__mro__ if _may_be_followed(cls)}
         walk.add("self", transport, 0)
     walk.run()
     return dict(walk.counts)
@@ -100,6 +104,7 @@ class _Walk:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
+        self.homes: set[str] = set()
         # The objects themselves are kept, not just their ids: an id is free again once its object is gone.
         self._seen: dict[int, object] = {}
         self._queue: deque[_Place] = deque()
@@ -129,7 +134,7 @@ class _Walk:
         return self._visitors[kind]
 
     def _choose_visitor(self, kind: type) -> Callable[[_Place], None] | None:
-        own = _is_transports_own(kind)
+        own = _may_be_followed(kind) and not any(_root(base) in _ARRAYS for base in kind.__mro__)
         for base, container in _CONTAINERS.items():
             if issubclass(kind, base):
                 return functools.partial(self._visit_container, container, own)
@@ -142,8 +147,9 @@ class _Walk:
         count = container.count(place.value)
         if count:
             self.counts[place.path] += count
+        path = f"{place.path}[]"
         for element in _first_elements(container.elements, place.value):
-            self.add(f"{place.path}[]", element, place.depth + 1)
+            self.add(path, element, place.depth + 1)
         if own:
             self._visit_object(place)
 
@@ -159,7 +165,7 @@ class _Walk:
         if kind not in self._visited_kinds:
             self._visited_kinds.add(kind)
             for cls in kind.__mro__:
-                if _is_transports_own(cls, inherited=False):
+                if _may_be_followed(cls) and _home(cls) in self.homes:
                     self._visit_class(cls, place.depth + 1)
                     self._visit_module(sys.modules.get(cls.__module__), place.depth + 1)
 
@@ -193,24 +199,27 @@ class _Walk:
 
     def _add_all(self, owner: str, names: dict[str, object], depth: int) -> None:
         for name, value in names.items():
-            if not name.startswith("__"):
+            if not (name.startswith("_") and name.endswith("_")):
                 self.add(f"{owner}.{name}", value, depth)
 
 
-def _is_transports_own(cls: type, *, inherited: bool = True) -> bool:
-    """Tell whether objects of a class may be followed: arrays, Ray's and the standard library's may not.
-
-    Args:
-        cls: the class.
-        inherited: False asks about the class itself, True also refuses subclasses of arrays.
-    """
-    root = cls.__module__.partition(".")[0]
+def _may_be_followed(cls: type) -> bool:
+    """Tell whether a class itself, whatever it inherits, is somebody's own."""
     # Ray's own transports live here, and custom ones subclass its requests and metadata.
-    if root in _NOT_THE_TRANSPORTS and not cls.__module__.startswith("ray.experimental.rdt."):
-        return False
-    if issubclass(cls, (type, types.ModuleType)):
-        return False
-    return not inherited or not any(base.__module__.partition(".")[0] in _ARRAYS for base in cls.__mro__)
+    if cls.__module__.startswith("ray.experimental.rdt."):
+        return True
+    return _root(cls) not in _NEVER_FOLLOWED and not issubclass(cls, (type, types.ModuleType))
+
+
+def _home(cls: type) -> str:
+    """Where a class comes from: the folder for a module at top level, else the package's name."""
+    module = sys.modules.get(cls.__module__)
+    path = getattr(module, "__file__", None) if "." not in cls.__module__ else None
+    return os.path.dirname(path) if path else _root(cls)
+
+
+def _root(cls: type) -> str:
+    return cls.__module__.partition(".")[0]
 
 
 def _slots(cls: type) -> dict[str, types.MemberDescriptorType]:

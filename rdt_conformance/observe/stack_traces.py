@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
 
-_PACKAGE = Path(__file__).parents[1]
-_HARNESS = (f"{_PACKAGE}{os.sep}", f"{_PACKAGE.parent / 'suites'}{os.sep}")
+from rdt_conformance.paths import data_folder
+
+_HARNESS = tuple(f"{folder}{os.sep}" for folder in (Path(__file__).resolve().parents[1], data_folder("suites")))
 _RUNNERS = frozenset({"_pytest", "pluggy"})
 _AROUND = sys.stdlib_module_names | {"ray", "hypothesis"}
 

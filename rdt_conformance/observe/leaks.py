@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
+import os
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -16,14 +19,16 @@ from rdt_conformance.observe import proc
 from rdt_conformance.observe.resources import MEMORY, REGISTRATIONS, SHARED_MEMORY_FILES, TEMPORARY_FILES, Resources
 
 _MEMORY_NOISE = 1 << 20
-"""Bytes by which memory may grow for reasons of the allocator's own."""
+"""By how many bytes memory may grow for reasons of the allocator's own."""
 _FEWEST = 3
 """A leak is at least so many things: fewer can be something else that goes on in the process."""
 _ENOUGH = 8
 """How many things should have leaked before their absence says that growth has ended."""
 _MOST_THREADS = 2_000
 _MOST_CHILDREN = 100
+"""With more of them, other work on the machine would suffer."""
 _PATIENCE = 1.0
+"""Seconds in which something has to go away, if more is to be waited for."""
 
 _USES_UP = dict.fromkeys(proc.DESCRIPTORS, "file descriptors") | {
     "threads": "threads",
@@ -100,14 +105,15 @@ def growth(
     more cycles are run until it stops growing (it was a cache or a pool that filled) or the bounds are reached while
     it still grows in proportion to the cycles (it is a leak). At the end, what goes away by itself is waited for.
 
-    Memory is suspected if it grew by more than half of what was sent in every round.
+    Memory is suspected if it grew in every round by more than half of what was sent, and leaks if that came to a
+    mebibyte or more.
 
     Args:
         run_cycles: runs that many cycles of the same kind, and leaves nothing in flight.
         watch: what to count with.
         cycles: how many make a round.
         rounds: how many rounds there are at least; two or more.
-        most_cycles: bound for all cycles together; twice the size of the largest cache that should be legal.
+        most_cycles: bound for all cycles together; at least twice as many as fill the largest cache that is legal.
         deadline: bound in time, on the clock of ``time.monotonic``.
         payload_bytes: how many bytes a cycle sends; 0 does not judge memory.
 
@@ -173,7 +179,7 @@ class _Trial:
         first, *later = self.marks[1:]
         for kind in self.marks[-1].figures:
             counts = [mark.figures.get(kind, 0) for mark in (first, *later)]
-            steps = [after - before for before, after in zip(counts, counts[1:], strict=False)]
+            steps = [after - before for before, after in itertools.pairwise(counts)]
             if kind == MEMORY:
                 suspected = min(steps) > self.payload_bytes * self.cycles / 2
             else:
@@ -187,7 +193,7 @@ class _Trial:
         while self.suspects and (left := most_cycles - self.marks[-1].cycles) > 0:
             scarce, affordable = self._affordable()
             if affordable < min(left, self.cycles):
-                self.note = f"it was not watched for longer because {scarce} ran out"
+                self.note = f"it was not watched for longer because {scarce} would have run out"
                 return
             chunk = min(2 * chunk, left, affordable)
             self.run(chunk)
@@ -219,7 +225,7 @@ class _Trial:
         grew = now.figures.get(kind, 0) - since.figures.get(kind, 0)
         cycles = now.cycles - since.cycles
         if kind == MEMORY:
-            return grew > max(self.payload_bytes * cycles / 2, _MEMORY_NOISE)
+            return grew > self.payload_bytes * cycles / 2
         expected = rate * cycles
         return grew > 0 and (expected < _ENOUGH or grew >= expected / 2)
 
@@ -237,8 +243,13 @@ class _Trial:
     def verdict(self) -> Growth:
         """What is still suspected leaks."""
         first, last = self.marks[0], self.marks[-1]
-        leaks = [self._leak(kind) for kind in self.suspects]
-        leaks = [leak for leak in leaks if leak.after - leak.before >= _FEWEST]
+        found = [(self._leak(kind), rate) for kind, rate in self.suspects.items()]
+        leaks = [
+            leak
+            for leak, rate in found
+            if leak.per_cycle >= rate / 2
+            and leak.after - leak.before >= (_MEMORY_NOISE if leak.kind == MEMORY else _FEWEST)
+        ]
         kinds = {leak.kind for leak in leaks}
         # What lies inside a container that leaks need not be told as well.
         leaks = [leak for leak in leaks if not any(_is_inside(leak.kind, other) for other in kinds)]
@@ -247,9 +258,9 @@ class _Trial:
 
     def _leak(self, kind: str) -> Leak:
         first, last = self.marks[0], self.marks[-1]
-        before, after, cycles = first.figures.get(kind, 0), last.figures[kind], last.cycles - first.cycles
-        known = set(first.names.get(kind, ()))
-        examples = [name for name in last.names.get(kind, ()) if name not in known]
+        before, after, cycles = first.figures.get(kind, 0), last.figures.get(kind, 0), last.cycles - first.cycles
+        # Several things can have one name: a file opened twice, threads of a pool.
+        examples = list(Counter(last.names.get(kind, ())) - Counter(first.names.get(kind, ())))
         return Leak(kind, (after - before) / cycles, before, after, cycles, tuple(examples[-3:]), self.note)
 
 
@@ -276,6 +287,7 @@ def _spare(counts: dict[str, int], memory_limit: float) -> dict[str, float]:
     if psutil.LINUX:
         descriptors = sum(counts.get(kind, 0) for kind in proc.DESCRIPTORS)
         spare["file descriptors"] = 0.8 * psutil.Process().rlimit(psutil.RLIMIT_NOFILE)[0] - descriptors
+    if os.path.isdir(proc.SHARED_MEMORY):
         spare["shared memory"] = psutil.disk_usage(proc.SHARED_MEMORY).free / 2
     return spare
 

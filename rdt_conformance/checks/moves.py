@@ -1,0 +1,32 @@
+"""Transfers made of single transport calls, as Ray makes them, for checks that need something to happen in between."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rdt_conformance.engines.base import Pending
+
+if TYPE_CHECKING:
+    from rdt_conformance.checks.case import Case
+    from rdt_conformance.engines.reference.world import Held, Process
+
+
+def transfer(
+    case: Case, source: Process, destination: Process, obj_id: str, tensors: Held, metadata: bytes
+) -> Held:
+    """One transfer of a described object, whichever kind the transport is; what arrived."""
+    comm = case.ok(case.driver.communicator(source, destination))
+    sending = begin_send(case, source, obj_id, tensors, metadata, comm)
+    received = case.ok(destination.recv(obj_id, metadata, comm))
+    if sending is not None:
+        case.ok(sending)
+    return received
+
+
+def begin_send(
+    case: Case, source: Process, obj_id: str, tensors: Held, metadata: bytes, comm: bytes
+) -> Pending[None] | None:
+    """The source's half of a transfer, if the transport has one."""
+    if case.target.one_sided.value:
+        return None
+    return source.send(obj_id, tensors, metadata, comm)

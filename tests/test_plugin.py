@@ -1,0 +1,465 @@
+"""The plugin as a user meets it: options, collection, verdict and exit status; and that it keeps out of the way."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterable
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+# Pytester forgets what a run inside this process imports, and some of these cannot be imported twice.
+import rdt_conformance.clause_table
+import rdt_conformance.session  # noqa: F401
+import reference_transports.inline  # noqa: F401
+from rdt_conformance import paths
+from rdt_conformance.options import OPTIONS, Option
+
+INSTALLED = bool(entry_points(group="pytest11", name="rdt_conformance"))
+LOADED = () if INSTALLED else ("-p", "rdt_conformance.plugin")
+"""How a run gets the plugin: pytest refuses to load it by name where it loads it as an installed one."""
+
+TARGET = "reference_transports.inline:InlineTransport"
+
+CHECKS = """
+    import pytest
+    from rdt_conformance.checks import Case, check
+
+    @check("L1")
+    def test_works(case: Case) -> None:
+        source, destination = case.actors(2)
+        payload = case.payload()
+        case.arrived(case.ok(destination.consume(source.produce(payload))), payload)
+
+    @check("A1")
+    def test_of_abort(case: Case) -> None:
+        raise AssertionError("inline cannot abort: this must not run")
+"""
+BROKEN = """
+    @check("L2")
+    def test_broken(case: Case) -> None:
+        case.require(False, "L2", "the second receiver got nothing")
+"""
+ADVICE = """
+    @check("G3b")
+    def test_advice(case: Case) -> None:
+        case.advise(False, "G3b", "it raised")
+"""
+CRASH = """
+    @check("L3")
+    def test_crash(case: Case) -> None:
+        raise ZeroDivisionError("our fault")
+"""
+NOT_RUN = """
+    @check("L4")
+    def test_not_run(case: Case) -> None:
+        raise case.cannot("no room for it here")
+"""
+
+NO_CACHE = ("-p", "no:cacheprovider")
+
+Run = Callable[..., pytest.RunResult]
+
+
+@pytest.fixture
+def suites(
+    pytester: pytest.Pytester, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A folder that stands for the shipped suites, outside the user's."""
+    folder = tmp_path_factory.mktemp("suites")
+    monkeypatch.setattr(paths, "data_folder", lambda name: folder)
+    (folder / "test_shipped.py").write_text(textwrap.dedent(CHECKS))
+    return folder
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, suites: Path) -> Run:
+    """Runs pytest with the plugin inside this process, without a report unless one is asked for."""
+
+    def run_pytest(*args: str, more: str = "", transport: str = TARGET) -> pytest.RunResult:
+        (suites / "test_shipped.py").write_text(textwrap.dedent(CHECKS) + textwrap.dedent(more))
+        given = (f"--transport={transport}",) if transport else ()
+        brief = [f"--{name}" for name in ("no-rdt-report", "rdt-profile=quick") if not _mentions(args, name)]
+        return pytester.runpytest_inprocess(*LOADED, *given, *(brief if transport else ()), *args, *NO_CACHE)
+
+    return run_pytest
+
+
+def _mentions(args: Iterable[str], option: str) -> bool:
+    name = option.removeprefix("no-").partition("=")[0]
+    return any(name in arg for arg in args)
+
+
+# --- out of the way when not asked --------------------------------------------------------------------------------
+
+HEAVY = ("ray", "torch", "numpy", "hypothesis", "rich", "jsonschema", "psutil")
+
+
+def test_the_plugin_costs_a_project_next_to_nothing() -> None:
+    script = f"""
+        import argparse, dataclasses, sys, time
+        import pytest
+        began = time.perf_counter()
+        import rdt_conformance.plugin
+        took = time.perf_counter() - began
+        print(took, [name for name in {HEAVY} if name in sys.modules])
+    """
+    runs = [
+        subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True)
+        for _ in range(3)
+    ]
+    seconds, heavy = zip(*(done.stdout.split(maxsplit=1) for done in runs), strict=True)
+    assert {text.strip() for text in heavy} == {"[]"}
+    assert min(map(float, seconds)) < 0.010
+
+
+def test_without_a_transport_nothing_is_imported_or_written(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makepyfile(
+        f"""
+        import sys
+        def test_own(request):
+            assert not [name for name in {HEAVY} if name in sys.modules]
+            assert not request.config.pluginmanager.has_plugin("rdt_conformance_session")
+        """
+    )
+    loaded = ("-p", "rdt_conformance.plugin", *NO_CACHE)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    result = pytester.runpytest_subprocess(*loaded)
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("rdt transport*")
+    assert not (pytester.path / "rdt-report").exists()
+
+
+def test_it_can_be_switched_off(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest_inprocess("-p", "no:rdt_conformance", "-p", "no:rdt_conformance.plugin", "--help")
+    result.stdout.no_fnmatch_line("*--rdt-transport*")
+
+
+# --- a name that others use too -----------------------------------------------------------------------------------
+
+THEIRS = """
+    import pytest
+    def pytest_addoption(parser):
+        parser.addoption("--transport", default="none", help="how we talk")
+    @pytest.fixture
+    def how(request):
+        return request.config.getoption("--transport")
+"""
+
+
+@pytest.mark.parametrize("given", [("--transport=carrier-pigeon",), ("--transport", "carrier-pigeon")])
+def test_a_project_keeps_its_own_option_of_that_name(
+    run: Run, pytester: pytest.Pytester, given: tuple[str, ...]
+) -> None:
+    pytester.makeconftest(THEIRS)
+    pytester.makepyfile("def test_own(how): assert how == 'carrier-pigeon'")
+    result = run(*given, transport="")
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("rdt transport*")
+
+
+def test_a_project_with_that_option_is_judged_under_the_long_name(run: Run, pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(THEIRS)
+    pytester.makepyfile("def test_own(how): assert False, 'the suites alone are run'")
+    result = run(f"--rdt-transport={TARGET}", "--no-rdt-report", "--transport=carrier-pigeon", transport="")
+    result.stdout.fnmatch_lines(["rdt transport: *InlineTransport", "*1 passed, 1 deselected*"])
+
+
+def test_another_plugin_keeps_its_own_option_of_that_name(run: Run, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(their_plugin=THEIRS, test_own="def test_own(how): assert how == 'smoke'")
+    pytester.syspathinsert()
+    run("-p", "their_plugin", "--transport=smoke", transport="").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("given", [("--transport", TARGET), (f"--transport={TARGET}",), ("--rdt-transport", TARGET)])
+def test_every_spelling_of_the_option(run: Run, given: tuple[str, ...]) -> None:
+    run(*given, "--no-rdt-report", transport="").stdout.fnmatch_lines([f"rdt transport: {TARGET}"])
+
+
+# --- options --------------------------------------------------------------------------------------------------------
+
+
+def test_help_shows_every_option_and_its_ini_twin(run: Run) -> None:
+    result = run("--help", transport="")
+    assert result.ret == 0
+    text = result.stdout.str()
+    assert "Ray Direct Transport conformance:" in text
+    assert "--transport=TARGET" in text
+    for option in OPTIONS:
+        assert f"  {option.name}" in text
+        assert option.ini == (f"  {option.key} (" in text)
+
+
+def test_help_does_not_look_at_the_transport(run: Run) -> None:
+    result = run("--help", transport="no_such_module:Class")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*--rdt-transport=TARGET*"])
+
+
+def test_the_readme_lists_every_option_as_it_is() -> None:
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    rows = [line for line in readme.splitlines() if line.startswith("| `--")]
+    assert rows == [_row(option) for option in OPTIONS]
+
+
+def _row(option: Option) -> str:
+    name = f"{option.name}={option.metavar}" if option.metavar else option.name
+    choices = f"; one of {', '.join(f'`{choice}`' for choice in option.choices)}" if option.choices else ""
+    return f"| `{name}` | {option.help}{choices} | {option.default or 'none'} |"
+
+
+SEEN_TO_WORK = {
+    "rdt_engine": ("auto", "rdt run: engine local,*"),
+    "rdt_devices": ("cpu", "  devices    cpu  [[]--rdt-devices[]]"),
+    "rdt_data_type": ("numpy.ndarray", "  data type  numpy.ndarray  [[]--rdt-data-type[]]"),
+    "rdt_profile": ("quick", "rdt run: *profile quick,*"),
+    "rdt_seed": ("77", "rdt run: *--rdt-seed=77,*"),
+    "rdt_report": ("elsewhere", "report: */elsewhere/report.json"),
+    "rdt_transport": (TARGET, f"rdt transport: {TARGET}"),
+}
+
+
+@pytest.mark.parametrize("key", SEEN_TO_WORK)
+@pytest.mark.parametrize("way", ["command line", "ini file"])
+def test_an_option_and_its_ini_twin_do_the_same(run: Run, pytester: pytest.Pytester, key: str, way: str) -> None:
+    value, seen = SEEN_TO_WORK[key]
+    transport = "" if key == "rdt_transport" else TARGET
+    if way == "ini file":
+        pytester.makeini(f"[pytest]\n{key} = {value}\nno_rdt_report = {key != 'rdt_report'}")
+        args = () if transport else ("--rootdir=.",)
+        given = (f"--transport={transport}",) if transport else ()
+        result = pytester.runpytest_inprocess(*LOADED, *given, *args, *NO_CACHE)
+    else:
+        name = "--" + key.replace("_", "-")
+        result = run(f"{name}={value}", *(() if transport else ("--no-rdt-report",)), transport=transport)
+    result.stdout.fnmatch_lines([seen])
+    assert (pytester.path / "elsewhere" / "report.json").exists() == (key == "rdt_report")
+
+
+def test_the_seen_options_are_all_there_are() -> None:
+    assert set(SEEN_TO_WORK) | {"no_rdt_report", "rdt_clauses"} == {option.key for option in OPTIONS}
+
+
+BAD_VALUES = {
+    "--rdt-engine=warp": "--rdt-engine: 'warp' is not known; choose from auto, local",
+    "--rdt-engine=local,cluster": "--rdt-engine: the cluster engine is not built yet; choose local",
+    "--rdt-engine=ray": "--rdt-engine: the ray engine is not built yet; choose local",
+    "--rdt-engine=,": "--rdt-engine: ',' is not known; choose from auto, local",
+    "--rdt-devices=cpu,tpu": "--rdt-devices: 'tpu' is not known; choose from cpu, cuda",
+    "--rdt-devices=": "--rdt-devices: '' is not known; choose from cpu, cuda",
+    "--rdt-data-type=torch": "--rdt-data-type: 'torch' is not known; choose from torch.Tensor, numpy.ndarray",
+    "--rdt-profile=slow": "--rdt-profile: 'slow' is not known; choose from quick, standard, thorough",
+    "--rdt-seed=-1": "--rdt-seed: '-1' is not a whole number from 0 up",
+    "--rdt-seed=x": "--rdt-seed: 'x' is not a whole number from 0 up",
+    "--rdt-report=in_the_way/deeper": "--rdt-report: nothing can be written to",
+    "--rdt-transport=nope:Nope": "there is no module 'nope'",
+}
+
+
+@pytest.mark.parametrize("given", BAD_VALUES)
+def test_a_bad_value_is_explained_in_one_line(run: Run, pytester: pytest.Pytester, given: str) -> None:
+    (pytester.path / "in_the_way").touch()
+    result = run(given, "--no-header")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    said = [line for line in result.stderr.lines if line]
+    assert len(said) == 1
+    assert said[0].startswith(f"ERROR: {BAD_VALUES[given]}")
+    assert sorted(path.name for path in pytester.path.iterdir()) == ["in_the_way"]
+
+
+def test_an_option_that_would_do_nothing_is_refused(run: Run) -> None:
+    result = run("--rdt-profile=quick", transport="")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --rdt-profile: nothing to do without a transport; add --rdt-transport=TARGET"])
+
+
+def test_the_clauses_can_be_listed_without_a_transport(run: Run) -> None:
+    result = run("--rdt-clauses", transport="")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["LIFECYCLE", "L1 *test_works*", "*clauses: *MUST*"])
+
+
+# --- what is collected ----------------------------------------------------------------------------------------------
+
+
+def test_the_suites_are_run_and_not_the_users_tests(run: Run, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_own="def test_own(): assert False")
+    pytester.mkdir("tests").joinpath("test_more.py").write_text("def test_more(): assert False")
+    run().assert_outcomes(passed=1, deselected=1)
+    assert not (pytester.path / ".hypothesis").exists()
+
+
+def test_files_on_the_command_line_are_run_as_pytest_runs_them(run: Run, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_own=textwrap.dedent(CHECKS) + "\ndef test_own(): pass\n")
+    result = run("test_own.py")
+    result.assert_outcomes(passed=2, deselected=1)
+    assert result.ret == 8
+
+
+HOSTILE_INI = """
+    [pytest]
+    testpaths = tests
+    python_files = check_*.py
+    python_functions = check_*
+    filterwarnings = error
+    addopts = --strict-markers --strict-config
+    xfail_strict = true
+"""
+HOSTILE_CONFTEST = """
+    import pytest
+    @pytest.fixture
+    def rdt():
+        raise RuntimeError("not your fixture")
+    @pytest.fixture(autouse=True)
+    def everywhere():
+        yield
+    def pytest_collection_modifyitems(items):
+        items.reverse()
+"""
+
+
+def test_the_projects_own_settings_do_not_get_in_the_way(run: Run, pytester: pytest.Pytester) -> None:
+    pytester.makeini(HOSTILE_INI)
+    pytester.makeconftest(HOSTILE_CONFTEST)
+    pytester.mkdir("tests")
+    run().assert_outcomes(passed=1, deselected=1)
+
+
+def test_a_transport_in_the_ini_file_lets_the_project_run_its_own_tests(run: Run, pytester: pytest.Pytester) -> None:
+    pytester.makeini(f"[pytest]\nrdt_transport = {TARGET}")
+    pytester.makepyfile(test_own="def test_own(): pass")
+    result = run("test_own.py", transport="")
+    result.assert_outcomes(passed=1)
+    assert result.ret == 0
+    result.stdout.no_fnmatch_line("*rdt-conformance verdict*")
+
+
+# --- verdict and exit status ------------------------------------------------------------------------------------------
+
+
+def test_a_broken_clause_is_told_in_words_and_fails_the_run(run: Run) -> None:
+    result = run(more=BROKEN)
+    assert result.ret == 1
+    result.assert_outcomes(passed=1, failed=1, deselected=1)
+    result.stdout.fnmatch_lines(["*the second receiver got nothing*", "*not conformant: 1 MUST clause broken (L2)*"])
+    result.stdout.no_fnmatch_line("*examine.py*")
+
+
+def test_advice_warns_and_fails_nothing(run: Run) -> None:
+    result = run("-x", "-v", more=ADVICE)
+    assert result.ret == 8  # most clauses are not exercised here
+    result.stdout.fnmatch_lines(["*test_advice*WARNED*", "*G3b*it raised*", "*1 passed*1 warned*"])
+
+
+def test_a_crash_of_a_check_is_our_fault(run: Run) -> None:
+    result = run(more=CRASH)
+    assert result.ret == 3
+    result.stdout.fnmatch_lines(["no verdict: 1 harness error*", "*ZeroDivisionError: our fault*"])
+
+
+def test_what_was_not_exercised_makes_the_run_inconclusive(run: Run) -> None:
+    result = run(more=NOT_RUN)
+    assert result.ret == 8
+    result.assert_outcomes(passed=1, skipped=1, deselected=1)
+    result.stdout.fnmatch_lines(["inconclusive: * not exercised *", "*L4: no room for it here*"])
+
+
+@pytest.mark.parametrize("narrowing", ["-k=works", "--deselect=x::y", "-m=not slow"])
+def test_a_choice_of_checks_earns_no_verdict(run: Run, narrowing: str) -> None:
+    result = run(narrowing)
+    assert result.ret == 8
+    result.stdout.fnmatch_lines(["partial run: * not a verdict on the transport"])
+
+
+def test_no_check_at_all_is_inconclusive(run: Run) -> None:
+    result = run("-k=nothing_is_called_so")
+    assert result.ret == 8
+
+
+def test_a_check_whose_set_up_fails_was_not_run(run: Run, pytester: pytest.Pytester) -> None:
+    pytester.makeconftest("import pytest\n@pytest.fixture(autouse=True)\ndef everywhere(): raise OSError('no disk')")
+    result = run()
+    assert result.ret == 8
+    result.stdout.fnmatch_lines(["*L1: setup: OSError: no disk"])
+
+
+def test_a_failure_of_the_users_own_counts_too(run: Run, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_own=textwrap.dedent(CHECKS) + "\ndef test_own(): assert False\n")
+    assert run("test_own.py").ret == 1
+
+
+def test_a_run_that_cannot_be_collected_has_no_verdict(run: Run, suites: Path) -> None:
+    (suites / "test_bad.py").write_text("import no_such_module")
+    result = run()
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.no_fnmatch_line("*conformant*")
+
+
+@pytest.mark.parametrize("idle", ["--collect-only", "--fixtures", "--markers"])
+def test_a_run_of_nothing_has_no_verdict(run: Run, pytester: pytest.Pytester, idle: str) -> None:
+    result = run(idle)
+    assert result.ret == 0
+    result.stdout.no_fnmatch_line("*rdt-conformance verdict*")
+    assert not (pytester.path / "rdt-report").exists()
+
+
+def test_the_report_holds_the_results(run: Run, pytester: pytest.Pytester) -> None:
+    run("--rdt-report=out", "--rdt-seed=5", more=BROKEN)
+    report = json.loads((pytester.path / "out" / "report.json").read_text())
+    assert report["environment"]["seed"] == 5
+    assert report["target"]["spec"] == TARGET
+    assert {check["name"]: check["outcome"] for check in report["checks"]} == {
+        "test_works": "passed",
+        "test_broken": "broken",
+    }
+
+
+def test_a_junit_file_gets_what_it_can_hold(run: Run, pytester: pytest.Pytester) -> None:
+    run("--junitxml=junit.xml", more=BROKEN)
+    text = (pytester.path / "junit.xml").read_text()
+    assert '<property name="rdt_broken" value="L2"' in text
+    assert '<property name="rdt"' not in text
+
+
+def test_results_come_back_from_the_workers_of_xdist(run: Run, pytester: pytest.Pytester) -> None:
+    pytest.importorskip("xdist")
+    pytester.makepyfile(test_own=textwrap.dedent(CHECKS) + textwrap.dedent(BROKEN))
+    result = run("-n1", "test_own.py")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["partial run: *1 MUST clause broken (L2)*", "2 checks, *"])
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("left", "status", "said"),
+    [
+        ("threading.Thread(target=threading.Event().wait, name='pump').start()", 7, "(pump)"),
+        ("pool = concurrent.futures.ThreadPoolExecutor(); pool.submit(print).result()", 0, ""),
+    ],
+)
+def test_forgotten_threads_do_not_keep_the_interpreter_alive(left: str, status: int, said: str) -> None:
+    script = f"""
+        import concurrent.futures, threading
+        from rdt_conformance import leaving
+        leaving.GRACE = 0.1
+        {left}
+        leaving.leave_in_time(7)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=20)
+    assert done.returncode == status
+    assert said in done.stdout
+    assert ("leaving all the same" in done.stdout) == bool(said)
+
+
+def test_the_data_folders_are_found() -> None:
+    assert paths.data_folder("suites").is_dir()
+    with pytest.raises(FileNotFoundError, match="not completely installed"):
+        paths.data_folder("nothing")
