@@ -14,7 +14,7 @@ PYTEST_ARGS ?=
 test: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/pytest tests
 
 conformance: .venv/installed

@@ -69,14 +69,19 @@ class History:
         finally:
             event.ended = time.perf_counter() - self._start
 
-    def wait_for(self, what: str, process: str, seconds: float) -> bool:
-        """Wait until a call whose name starts with `what` has begun in `process`; whether one did within `seconds`."""
+    def wait_for(self, what: str, process: str, seconds: float, obj_id: str = "") -> bool:
+        """Wait until a call whose name starts with `what` has begun in `process`; whether one did within `seconds`.
+
+        With an `obj_id`, only calls for that object count.
+        """
+
+        def began(event: Event) -> bool:
+            return event.process == process and event.what.startswith(what) and obj_id in ("", event.obj_id)
+
         with self._lock:
             self._watchers += 1
             try:
-                return self._lock.wait_for(
-                    lambda: any(e.process == process and e.what.startswith(what) for e in self._events), seconds
-                )
+                return self._lock.wait_for(lambda: any(map(began, self._events)), seconds)
             finally:
                 self._watchers -= 1
 

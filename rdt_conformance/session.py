@@ -177,7 +177,9 @@ class Session:
     def pytest_runtest_call(self, item: pytest.Item) -> None:
         """Attach the result of a check to its test."""
         if _check(item) and isinstance(item, pytest.Function):
-            item.funcargs["rdt"].record = lambda result: _attach(item, result)
+            bench = item.funcargs["rdt"]
+            assert isinstance(bench, Bench), bench
+            bench.record = lambda result: _attach(item, result)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[Any]:

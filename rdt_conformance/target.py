@@ -251,6 +251,7 @@ def _name(
 def _devices(
     spec: str, chosen: Sequence[str] | None, profile: TransportProfile | None, registration: _Registration | None
 ) -> Fact[tuple[str, ...]]:
+    offered: Fact[tuple[str, ...]]
     if chosen:
         offered = Fact(tuple(chosen), "--rdt-devices")
     elif profile:

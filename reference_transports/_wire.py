@@ -34,8 +34,9 @@ from ray.experimental import TensorTransportManager, TensorTransportMetadata
 
 from reference_transports._layout import Tensor, flat_bytes, move_all, sizes
 
-HANDSHAKE_SECONDS = 30.0
-"""How long a peer may take to connect and prove itself. After that only an abort or its death ends the wait for it."""
+HANDSHAKE_SECONDS = 60.0
+"""How long a peer may be silent before it has proved itself: as long as Ray itself waits for a transfer, by default.
+After that only an abort or the peer's death ends the wait for it."""
 
 _REQUEST = struct.Struct("!16s32sH")
 _SIZE = struct.Struct("!Q")
@@ -228,7 +229,7 @@ class Listener:
                         time.sleep(0.05)  # out of files or of threads, and nothing tells when there are some again
 
     def _greet(self, sock: socket.socket) -> None:
-        with suppress(ConnectionError):
+        with suppress(OSError):  # the receiver is gone, or never was one: there is nobody to tell
             end = SourceEnd(sock, self.secret)
             serve = self._serve()
             if serve is None:

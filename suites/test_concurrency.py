@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rdt_conformance.checks import Case, check
 from rdt_conformance.checks.moves import transfer
 from rdt_conformance.engines.base import Lane, Pending
+from rdt_conformance.engines.reference.user_code import nothing
 
 
 @check("X1")
@@ -30,6 +31,21 @@ def test_all_lanes_inside_one_transport_at_once(case: Case) -> None:
         case.arrived(case.ok(pending), payload)
     for pending in quiet:
         case.error(pending)
+
+
+@check("X1")
+def test_first_use_by_two_threads_at_once(case: Case) -> None:
+    """A task shares tensors just while the arguments of the next one arrive."""
+    there, here = case.draw(case.payloads(), "outward"), case.draw(case.payloads(), "inward")
+    case.renew()
+    middle, peer = case.actors(2)
+    ref_here = peer.produce(here)
+    case.error(peer.run(nothing))
+    ref_there = middle.produce(there)
+    inward = middle.consume(ref_here)
+    outward = peer.consume(ref_there)
+    case.arrived(case.ok(inward), here)
+    case.arrived(case.ok(outward), there)
 
 
 @check("X2")

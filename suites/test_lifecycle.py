@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from rdt_conformance.checks import Case, check
 from rdt_conformance.engines.reference.refs import Ref
+from rdt_conformance.engines.reference.user_code import nothing
 from rdt_conformance.engines.reference.world import Process
 from rdt_conformance.payloads.base import Payload
 
@@ -193,14 +194,10 @@ def test_a_reference_dropped_right_after_submission(case: Case) -> None:
     exists = case.draw(st.booleans(), "object exists before it is passed")
     ref = source.produce(payload)
     if exists:
-        case.ok(source.run(_nothing))
+        case.ok(source.run(nothing))
     arriving = destination.consume(ref)
     ref.drop()
     case.arrived(case.ok(arriving), payload)
-
-
-def _nothing(worker: object) -> None:
-    """A message that only shows that those before it are done."""
 
 
 def _produced(case: Case, source: Process, payload: Payload) -> Ref:

@@ -282,7 +282,7 @@ def test_an_option_that_would_do_nothing_is_refused(run: Run) -> None:
 def test_the_clauses_can_be_listed_without_a_transport(run: Run) -> None:
     result = run("--rdt-clauses", transport="")
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["LIFECYCLE", "L1 *test_works*", "*clauses: *MUST*"])
+    result.stdout.fnmatch_lines(["LIFECYCLE*", "L1 *test_works*", "*clauses: *MUST*"])
 
 
 # --- what is collected ----------------------------------------------------------------------------------------------

@@ -294,6 +294,19 @@ def test_an_object_dropped_before_it_exists_is_freed_once_it_does(world: World) 
     assert len(calls(world, "garbage_collect")) == 1
 
 
+def test_a_task_keeps_its_arguments_until_it_has_ended(world: World) -> None:
+    source, destination = world.actors(2)
+    ref = source.produce(PAYLOAD)
+    with destination.busy():
+        arriving = destination.consume(ref)
+        ref.drop()
+        source.ask("is_one_sided").result()
+        assert calls(world, "garbage_collect") == []
+    assert arriving.result().differences(PAYLOAD) == []
+    assert world.host.wait_idle(5)
+    assert len(calls(world, "garbage_collect")) == 1
+
+
 def test_a_borrower_keeps_the_object_and_lets_go_of_it(world: World) -> None:
     source, borrower = world.actors(2)
     ref = source.produce(PAYLOAD)

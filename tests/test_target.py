@@ -60,7 +60,7 @@ class Good(Base):
     pass
 """
 
-Write = Callable[[str, str], str]
+Write = Callable[..., None]
 
 
 @pytest.fixture
@@ -70,11 +70,10 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
     monkeypatch.setattr(sys, "path", list(sys.path))
     before = set(sys.modules)
 
-    def write_file(name: str, more: str = "") -> str:
+    def write_file(name: str, more: str = "") -> None:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(TRANSPORT + textwrap.dedent(more))
-        return name
 
     yield write_file
     for name in set(sys.modules) - before:

@@ -57,9 +57,9 @@ class Bench:
         digest = hashlib.sha256(f"{self.seed}:{check}:{self.engine}".encode()).digest()
         return int.from_bytes(digest[:8], "big")
 
-    def new_world(self, settings: Settings = Settings()) -> World:
-        """A fresh world; `release` it in the end."""
-        return World(self.registration, settings)
+    def new_world(self, settings: Settings = Settings(), *, used: bool = True) -> World:
+        """A fresh world; `release` it in the end. Unless `used`, its actors have never touched the transport."""
+        return World(self.registration, settings, self.kind.simple(16) if used else None)
 
     def acquire(self) -> World:
         """A clean world for one example: a fresh one, or that of an earlier example that ended well."""

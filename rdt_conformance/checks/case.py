@@ -171,8 +171,8 @@ class Case:
         """This example leaves calls under way on purpose; its world is not used again."""
         self.left_blocked = True
 
-    def renew(self, settings: Settings | None = None) -> None:
-        """Go on in a world where nothing has ever happened, and where Ray's settings are `settings`."""
+    def renew(self, settings: Settings = Settings(), *, used: bool = False) -> None:
+        """Go on in a fresh world with other settings. Unless `used`, its actors have never touched the transport."""
         self.bench.release(self.world, again=False)
-        self.world = self.bench.new_world(settings or Settings())
+        self.world = self.bench.new_world(settings, used=used)
         self.renewed = True

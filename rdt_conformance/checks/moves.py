@@ -12,14 +12,27 @@ if TYPE_CHECKING:
 
 
 def transfer(
-    case: Case, source: Process, destination: Process, obj_id: str, tensors: Held, metadata: bytes
+    case: Case,
+    source: Process,
+    destination: Process,
+    obj_id: str,
+    tensors: Held,
+    metadata: bytes,
+    *,
+    clause: str | None = None,
+    seconds: float | None = None,
 ) -> Held:
-    """One transfer of a described object, whichever kind the transport is; what arrived."""
-    comm = case.ok(case.driver.communicator(source, destination))
+    """One transfer of a described object, whichever kind the transport is; what arrived.
+
+    Args:
+        clause: broken if a call fails; the check's first one if none is given.
+        seconds: bound on each call, for objects that are not small.
+    """
+    comm = case.ok(case.driver.communicator(source, destination), clause)
     sending = begin_send(case, source, obj_id, tensors, metadata, comm)
-    received = case.ok(destination.recv(obj_id, metadata, comm))
+    received = case.ok(destination.recv(obj_id, metadata, comm), clause, seconds)
     if sending is not None:
-        case.ok(sending)
+        case.ok(sending, clause, seconds)
     return received
 
 

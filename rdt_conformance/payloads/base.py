@@ -55,6 +55,10 @@ class Payload(Recipe, Protocol):
         """The same tensors with other contents: every bit that may differ does, so no byte can pass for the other's."""
         ...
 
+    def plain(self) -> Self:
+        """Contiguous tensors of the same dtypes and shapes, each alone in its memory."""
+        ...
+
 
 class Refusable(Recipe, Protocol):
     """A recipe of a tensor that is not, or not only, plain memory."""
@@ -106,6 +110,14 @@ class PayloadKind(Protocol):
         """
         ...
 
+    def every_contiguous(self, device: str = "cpu") -> Sequence[Payload]:
+        """Payloads of one contiguous tensor: every dtype there is, every number of dimensions."""
+        ...
+
+    def every_view(self, device: str = "cpu") -> Sequence[Payload]:
+        """Payloads of one tensor that is more than contiguous: every layout, and everything that can be done to one."""
+        ...
+
     def families(self, *, device: str = "cpu", max_bytes: int = DEFAULT_MAX_BYTES) -> SearchStrategy[Family]:
         """Families of plain dtypes: the same tensor, base and view, overlapping and neighbouring views.
 
@@ -129,12 +141,30 @@ class PayloadKind(Protocol):
         """What a transport may refuse, with an error when it extracts metadata, but must never carry wrongly."""
         ...
 
+    def on_another_device(self, device: str = "cpu") -> list[Any]:
+        """One empty tensor on another type of device than `device`; none if there is no other type."""
+        ...
+
     def buffers(self, payload: Payload, device: str = "cpu") -> list[Any]:
         """Contiguous target buffers for a payload, each holding the inverse of what is to arrive in it."""
         ...
 
     def guarded_buffers(self, payload: Payload, device: str = "cpu") -> tuple[list[Any], Guard]:
         """The same as contiguous views of one larger memory, and a guard over the rest of that memory."""
+        ...
+
+    def room(self, payload: Payload, device: str = "cpu") -> Any:
+        """Memory for a plain payload or a smaller one, at an address that stays the same."""
+        ...
+
+    def build_in(self, room: Any, payload: Payload) -> list[Any]:
+        """The tensors of a plain payload, as if a room's memory had been freed and allocated again for them.
+
+        Args:
+            room: what `room` returned. Tensors that were built in it before are overwritten.
+            payload: no larger than the one that the room was made for. Of two payloads the first tensors have the same
+                address; each tensor counts as alone in its memory.
+        """
         ...
 
     def fingerprint(self, tensors: Sequence[Any]) -> Fingerprint:

@@ -13,6 +13,7 @@ import numpy as np
 
 from rdt_conformance.payloads import numpy_memory
 from rdt_conformance.payloads.base import DEFAULT_MAX_BYTES
+from rdt_conformance.payloads.catalogue import every_contiguous, every_view
 from rdt_conformance.payloads.contents import Memory
 from rdt_conformance.payloads.numpy_oddities import OddNumpyPayload
 from rdt_conformance.payloads.recipes import ArrayPayload, ArrayRecipe, Look, raw_elements
@@ -84,13 +85,12 @@ class NumpyPayload(ArrayPayload):
 
 def _laid_out(recipe: ArrayRecipe, memories: dict[Memory, np.ndarray]) -> np.ndarray:
     layout, memory = recipe.layout, recipe.memory
-    base = memories.get(memory)
-    if base is None:
+    if memory not in memories:
+        memories[memory] = _allocate(memory, layout.shape if layout.contiguous else (layout.elements,))
+    base = memories[memory]
+    if layout.contiguous and base.shape == layout.shape:
         # An array that is its whole memory owns it.
-        shape = layout.shape if layout.contiguous else (layout.elements,)
-        base = memories[memory] = _allocate(memory, shape)
-        if layout.contiguous:
-            return base
+        return base
     array = raw_elements(base.reshape(-1).view(np.uint8), memory.itemsize, layout.shape, layout.strides, layout.offset)
     return array.view(_DTYPES[memory.dtype])
 
@@ -132,6 +132,16 @@ class NumpyKind:
         limits = Limits(fitting, max_bytes, plain, refusable, backwards=True)
         return payloads(NumpyPayload, limits, min_tensors, max_tensors)
 
+    def every_contiguous(self, device: str = "cpu") -> list[NumpyPayload]:
+        """Payloads of one contiguous array: every dtype, every number of dimensions."""
+        _expect_host(device)
+        return every_contiguous(NumpyPayload, _element_types(tuple(_DTYPES)))
+
+    def every_view(self, device: str = "cpu") -> list[NumpyPayload]:
+        """Payloads of one array that is more than contiguous."""
+        _expect_host(device)
+        return every_view(NumpyPayload, _element_types(tuple(_DTYPES)), backwards=True)
+
     def families(self, *, device: str = "cpu", max_bytes: int = DEFAULT_MAX_BYTES) -> SearchStrategy[ArrayFamily]:
         """Families of plain dtypes: the same array, base and view, overlapping and neighbouring views."""
         _expect_host(device)
@@ -144,6 +154,10 @@ class NumpyKind:
     def refusable_payloads(self) -> list[OddNumpyPayload]:
         """What a transport may refuse but must never carry wrongly."""
         return OddNumpyPayload.available()
+
+    def on_another_device(self, device: str = "cpu") -> list[np.ndarray]:
+        """None: every array lies in the memory of the CPU."""
+        return []
 
     def buffers(self, payload: ArrayPayload, device: str = "cpu") -> list[np.ndarray]:
         """Contiguous target buffers, each holding the inverse of what is to arrive in it."""
@@ -163,6 +177,24 @@ class NumpyKind:
         ]
         self.overwrite(buffers, payload.inverse())
         return buffers, Guard(lambda: memory, places)
+
+    def room(self, payload: ArrayPayload, device: str = "cpu") -> np.ndarray:
+        """Memory for a plain payload or a smaller one."""
+        _expect_host(device)
+        _, size = arena([recipe.nbytes for recipe in payload.recipes])
+        return np.empty(size, np.uint8)
+
+    def build_in(self, room: np.ndarray, payload: ArrayPayload) -> list[np.ndarray]:
+        """The arrays of a plain payload in a room, none a view of the room's own array."""
+        places, _ = arena([recipe.nbytes for recipe in payload.recipes])
+        arrays = [
+            np.frombuffer(room[begin:end].data, np.uint8)
+            .view(_DTYPES[recipe.memory.dtype])
+            .reshape(recipe.layout.shape)
+            for recipe, (begin, end) in zip(payload.recipes, places, strict=True)
+        ]
+        self.overwrite(arrays, payload)
+        return arrays
 
     def fingerprint(self, tensors: Sequence[np.ndarray]) -> Fingerprint:
         """What can be seen of arrays, and all bytes of the memories that they lie in."""

@@ -79,5 +79,9 @@ class OddPayload(ABC):
             return f"is a plain or other {type(got).__name__}, sent {self.name} ({error})"
         return "" if arrived == sent else f"differs in dtype, shape or contents from the {self.name} that was sent"
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Show the words when Hypothesis prints an example, not every field."""
+        printer.text(repr(self))
+
     def __repr__(self) -> str:
         return f"1 tensor: {self.name}"

@@ -106,10 +106,11 @@ class ArrayRecipe:
         memory = dataclasses.replace(self.memory, inverted=not self.memory.inverted)
         return dataclasses.replace(self, memory=memory)
 
-    def plain(self) -> Self:
-        """A contiguous tensor of its dtype and shape, alone in its memory."""
+    def plain(self, number: int) -> Self:
+        """A contiguous tensor of the same dtype and shape; for each number one with contents and memory of its own."""
         layout = contiguous(self.layout.shape)
-        memory = dataclasses.replace(self.memory, elements=layout.elements, origin="")
+        seed = (self.memory.seed << 20) + number
+        memory = dataclasses.replace(self.memory, elements=layout.elements, seed=seed, origin="")
         return dataclasses.replace(self, memory=memory, layout=layout, wrap="", flip=b"")
 
     def difference(self, got: Look) -> str:
@@ -177,6 +178,10 @@ class ArrayPayload(ABC):
         """The same tensors with other bytes: every bit that may differ does."""
         return dataclasses.replace(self, recipes=tuple(recipe.inverse() for recipe in self.recipes))
 
+    def plain(self) -> Self:
+        """Contiguous tensors of the same dtypes and shapes, each alone in its memory."""
+        return dataclasses.replace(self, recipes=tuple(recipe.plain(n) for n, recipe in enumerate(self.recipes)))
+
     def differences(self, received: Sequence[Any]) -> list[str]:
         """How what was received differs from this, one sentence a tensor; empty if it does not."""
         return list_differences(self.count, received, self._difference)
@@ -194,6 +199,10 @@ class ArrayPayload(ABC):
             if other != index and not recipe.difference(got):
                 return other
         return None
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Show the words when Hypothesis prints an example, not every field."""
+        printer.text(repr(self))
 
     def __repr__(self) -> str:
         noun = "tensor" if self.count == 1 else "tensors"

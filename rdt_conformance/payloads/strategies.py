@@ -52,6 +52,8 @@ class ElementType:
     """`Memory.mask`."""
     wraps: tuple[Wrap, ...] = ()
     """What the array library can do to tensors of this dtype."""
+    any_layout: bool = True
+    """Whether the array library itself copies it from every layout; if not, it is only sent contiguous."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +77,13 @@ def payloads(
     draw: st.DrawFn, payload_type: type[AnyPayload], limits: Limits, min_tensors: int, max_tensors: int
 ) -> AnyPayload:
     """Payloads of one type."""
+    # Drawn first and always, so that tensors can be taken away while shrinking.
+    first_seed = draw(_SEEDS) * _SEEDS_PER_PAYLOAD
+    companion = "nothing" if limits.plain else draw(_COMPANIONS)
     drafts = draw(_drafts(limits, min_tensors, max_tensors))
-    first_seed = draw(_SEEDS) * _SEEDS_PER_PAYLOAD if drafts else 0
-    recipes = [_recipe(*draft, seed) for seed, draft in enumerate(drafts, first_seed)]
-    if not limits.plain and 0 < len(recipes) < max_tensors:
-        recipes += _companions(recipes[0], draw(_COMPANIONS))
+    recipes = [recipe(*draft, seed) for seed, draft in enumerate(drafts, first_seed)]
+    if 0 < len(recipes) < max_tensors:
+        recipes += _companions(recipes[0], companion)
     return payload_type(tuple(recipes))
 
 
@@ -106,11 +110,12 @@ def _draft(draw: st.DrawFn, elements: st.SearchStrategy[ElementType], limits: Li
         shape = draw(_any_shape(element.itemsize, limits.max_bytes))
     if limits.plain:
         return element, contiguous(shape), Wrap()
-    layout = draw(_layouts(shape, limits.backwards))
+    layout = draw(_layouts(shape, limits.backwards)) if element.any_layout else contiguous(shape)
     return element, layout, draw(_wraps(element, limits.refusable))
 
 
-def _recipe(element: ElementType, layout: Layout, wrap: Wrap, seed: int) -> ArrayRecipe:
+def recipe(element: ElementType, layout: Layout, wrap: Wrap, seed: int) -> ArrayRecipe:
+    """The recipe of a tensor of which all but its contents is known."""
     mask = wrap.mask or element.mask
     memory = Memory(element.name, element.itemsize, layout.elements, seed, mask, origin=wrap.origin)
     return ArrayRecipe(memory, layout, wrap.name, wrap.flip)
@@ -158,6 +163,10 @@ class ArrayFamily:
     def __repr__(self) -> str:
         return f"{self.name}: {'; '.join(map(repr, self.payloads))}"
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Show the words when Hypothesis prints an example, not every field."""
+        printer.text(repr(self))
+
 
 @st.composite
 def families(
@@ -196,6 +205,6 @@ def simple_recipes(element: ElementType, nbytes: int, count: int, seed: int) -> 
     """Contiguous tensors of a one-byte dtype that together have `nbytes` bytes."""
     share, rest = divmod(nbytes, max(count, 1))
     return tuple(
-        _recipe(element, contiguous((share + (index < rest),)), Wrap(), seed * _SEEDS_PER_PAYLOAD + index)
+        recipe(element, contiguous((share + (index < rest),)), Wrap(), seed * _SEEDS_PER_PAYLOAD + index)
         for index in range(count)
     )

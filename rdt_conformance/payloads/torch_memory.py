@@ -21,6 +21,26 @@ def storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 
 
+def part(memory: torch.Tensor, begin: int, end: int) -> torch.Tensor:
+    """Some bytes of a memory as a tensor with a storage of its own, which keeps the memory alive."""
+    if memory.device.type == "cpu":
+        return torch.from_numpy(memory.numpy()[begin:end])
+    return torch.as_tensor(_DevicePart(memory, begin, end), device=memory.device)
+
+
+class _DevicePart:
+    """Lends some bytes of a GPU's memory out."""
+
+    def __init__(self, memory: torch.Tensor, begin: int, end: int) -> None:
+        self.memory = memory
+        self.__cuda_array_interface__ = {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": (end - begin,),
+            "data": (memory.data_ptr() + begin, False),
+        }
+
+
 def _own_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """The bytes from a tensor's first element to its last, as a tensor over the same memory.
 

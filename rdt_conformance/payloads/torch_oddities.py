@@ -104,6 +104,12 @@ class OddTorchPayload(OddPayload):
         "meta tensor": Oddity(lambda: torch.empty(2, 3, device="meta"), _meta, may_crash=True),
     }
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that its elements would have if they were stored plainly."""
+        tensor = self.build()[0]
+        return tensor.numel() * tensor.element_size()
+
     def build(self, device: str = "cpu") -> list[torch.Tensor]:
         """The tensor, a new one with every call."""
         return [tensor if tensor.is_meta else tensor.to(device) for tensor in super().build()]

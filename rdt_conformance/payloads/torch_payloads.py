@@ -14,6 +14,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from rdt_conformance.payloads import torch_memory
 from rdt_conformance.payloads.base import DEFAULT_MAX_BYTES
+from rdt_conformance.payloads.catalogue import every_contiguous, every_view
 from rdt_conformance.payloads.contents import Memory
 from rdt_conformance.payloads.recipes import ArrayPayload, ArrayRecipe, Look
 from rdt_conformance.payloads.strategies import (
@@ -72,24 +73,24 @@ class _Workshop:
         return self._tensors[recipe]
 
     def _laid_out(self, recipe: ArrayRecipe) -> torch.Tensor:
-        layout, base = recipe.layout, self._memories.get(recipe.memory)
-        if base is None:
-            # A tensor that is its whole memory is no view of anything.
+        layout, memory = recipe.layout, recipe.memory
+        if memory not in self._memories:
             shape = layout.shape if layout.contiguous else (layout.elements,)
-            base = self._memories[recipe.memory] = _allocate(recipe.memory, shape, self._device)
-            if layout.contiguous:
-                return base
+            self._memories[memory] = _allocate(memory, shape, self._device)
+        base = self._memories[memory]
+        if layout.contiguous and base.shape == layout.shape:
+            # A tensor that is its whole memory is no view of anything.
+            return base
         return base.as_strided(layout.shape, layout.strides, layout.offset)
 
 
 def _allocate(memory: Memory, shape: Sequence[int], device: str) -> torch.Tensor:
     """A memory with its contents, as one contiguous tensor."""
     dtype = getattr(torch, memory.dtype)
-    of_numpy = memory.origin in ("numpy memory", "unaligned memory")
-    if of_numpy and memory.nbytes and torch.device(device).type == "cpu":
-        skipped = 1 if memory.origin == "unaligned memory" else 0
-        room = np.empty(memory.nbytes + skipped, np.uint8)
-        tensor = torch.from_numpy(room[skipped:]).view(dtype).view(shape)
+    if memory.origin == "numpy memory" and memory.nbytes and torch.device(device).type == "cpu":
+        # Aligned to its elements and no further. With less, torch's own kernels crash.
+        room = np.empty(memory.itemsize + memory.nbytes, np.uint8)
+        tensor = torch.from_numpy(room[memory.itemsize :]).view(dtype).view(shape)
     else:
         with torch.inference_mode(memory.origin == "inference mode"):
             tensor = torch.empty(shape, dtype=dtype, device=device)
@@ -125,24 +126,25 @@ def _element_types(device_type: str) -> tuple[ElementType, ...]:
     """Every dtype that can be allocated and copied on a device, ordinary ones first."""
     others = {torch_memory.dtype_name(value) for value in vars(torch).values() if isinstance(value, torch.dtype)}
     names = [*_ORDINARY, *sorted(others.difference(_ORDINARY))]
-    return tuple(_element_type(getattr(torch, name)) for name in names if _can_copy(getattr(torch, name), device_type))
+    dtypes = [getattr(torch, name) for name in names]
+    return tuple(_element_type(dtype, device_type) for dtype in dtypes if _can_copy(dtype, device_type))
 
 
-def _can_copy(dtype: torch.dtype, device: str) -> bool:
+def _can_copy(dtype: torch.dtype, device: str, *, transposed: bool = False) -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            torch.empty(4, dtype=dtype, device=device).as_strided((2,), (2,)).clone()
+            # Large enough for the kernel that torch has for transposed matrices.
+            matrix = torch.empty((64, 64), dtype=dtype, device=device)
+            (matrix.t() if transposed else matrix).clone(memory_format=torch.contiguous_format)
         except Exception:
             # Placeholders for future dtypes, quantized ones, and what this device lacks, each with errors of its own.
             return False
     return True
 
 
-def _element_type(dtype: torch.dtype) -> ElementType:
+def _element_type(dtype: torch.dtype, device: str) -> ElementType:
     wraps = [Wrap(origin="numpy memory"), Wrap(origin="inference mode")]
-    if dtype.itemsize > 1:
-        wraps.append(Wrap(origin="unaligned memory"))
     if dtype.is_floating_point or dtype.is_complex:
         wraps += [Wrap("requiring grad"), Wrap("computed from a leaf"), Wrap("nn.Parameter")]
     wraps.append(Wrap("of a subclass", refusable=True))
@@ -153,7 +155,8 @@ def _element_type(dtype: torch.dtype) -> ElementType:
         flip = torch_memory.sign_bits(dtype)
         wraps.append(Wrap("lazily negated", flip=flip, mask=_finite(dtype), refusable=True))
     mask = b"\x01" if dtype == torch.bool else b""
-    return ElementType(torch_memory.dtype_name(dtype), dtype.itemsize, mask, tuple(wraps))
+    any_layout = _can_copy(dtype, device, transposed=True)
+    return ElementType(torch_memory.dtype_name(dtype), dtype.itemsize, mask, tuple(wraps), any_layout)
 
 
 def _finite(dtype: torch.dtype) -> bytes:
@@ -182,6 +185,14 @@ class TorchKind:
         limits = Limits(tuple(fitting), max_bytes, plain, refusable, backwards=False)
         return payloads(TorchPayload, limits, min_tensors, max_tensors)
 
+    def every_contiguous(self, device: str = "cpu") -> list[TorchPayload]:
+        """Payloads of one contiguous tensor: every dtype, every number of dimensions."""
+        return every_contiguous(TorchPayload, _element_types(torch.device(device).type))
+
+    def every_view(self, device: str = "cpu") -> list[TorchPayload]:
+        """Payloads of one tensor that is more than contiguous."""
+        return every_view(TorchPayload, _element_types(torch.device(device).type), backwards=False)
+
     def families(self, *, device: str = "cpu", max_bytes: int = DEFAULT_MAX_BYTES) -> SearchStrategy[ArrayFamily]:
         """Families of plain dtypes: the same tensor, base and view, overlapping and neighbouring views."""
         ordinary = [each for each in _element_types(torch.device(device).type) if each.name in _ORDINARY]
@@ -194,6 +205,10 @@ class TorchKind:
     def refusable_payloads(self) -> list[OddTorchPayload]:
         """What a transport may refuse but must never carry wrongly."""
         return OddTorchPayload.available()
+
+    def on_another_device(self, device: str = "cpu") -> list[torch.Tensor]:
+        """One empty tensor on another type of device: on the CPU or, if that is the one, on torch's stand-in for one."""
+        return [torch.empty(0, device="meta" if torch.device(device).type == "cpu" else "cpu")]
 
     def buffers(self, payload: ArrayPayload, device: str = "cpu") -> list[torch.Tensor]:
         """Contiguous target buffers, each holding the inverse of what is to arrive in it."""
@@ -214,6 +229,21 @@ class TorchKind:
         ]
         self.overwrite(buffers, payload.inverse())
         return buffers, Guard(lambda: memory.cpu().numpy(), places)
+
+    def room(self, payload: ArrayPayload, device: str = "cpu") -> torch.Tensor:
+        """Memory for a plain payload or a smaller one."""
+        _, size = arena([recipe.nbytes for recipe in payload.recipes])
+        return torch.empty(size, dtype=torch.uint8, device=device)
+
+    def build_in(self, room: torch.Tensor, payload: ArrayPayload) -> list[torch.Tensor]:
+        """The tensors of a plain payload in a room, each with a storage of its own."""
+        places, _ = arena([recipe.nbytes for recipe in payload.recipes])
+        tensors = [
+            torch_memory.part(room, begin, end).view(getattr(torch, recipe.memory.dtype)).view(recipe.layout.shape)
+            for recipe, (begin, end) in zip(payload.recipes, places, strict=True)
+        ]
+        self.overwrite(tensors, payload)
+        return tensors
 
     def fingerprint(self, tensors: Sequence[torch.Tensor]) -> Fingerprint:
         """What can be seen of tensors, and all bytes of their storages."""

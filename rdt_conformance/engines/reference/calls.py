@@ -29,6 +29,13 @@ def communicator(worker: Worker, transport: str, source: str | None, destination
     return dump(worker.call(transport, "get_communicator_metadata", *handles, transport))
 
 
+def has_transport(worker: Worker, transport: str, actor: str) -> bool:
+    """actor_has_tensor_transport, which Ray asks before every call of a method that returns tensors."""
+    from rdt_conformance.engines.reference.worker import actor_handle
+
+    return worker.call(transport, "actor_has_tensor_transport", actor_handle(actor))
+
+
 def send(worker: Worker, transport: str, obj_id: str, tensors: int, metadata: bytes, comm: bytes) -> None:
     """send_multiple_tensors for kept tensors. The id is only for the history: Ray does not pass it."""
     worker.call(

@@ -22,8 +22,6 @@ class _Queued:
     needs: Sequence[Future[Any]]
     make_task: Callable[[], Task]
     done: Future[Any]
-    keep: Any
-    """The refs among the arguments: alive until the task has ended, as Ray keeps them."""
 
 
 class Dispatcher:
@@ -34,11 +32,9 @@ class Dispatcher:
         self._queues: dict[str, deque[_Queued]] = defaultdict(deque)
         self._lock = threading.RLock()
 
-    def submit(
-        self, actor: str, needs: Sequence[Future[Any]], make_task: Callable[[], Task], keep: Sequence[Any]
-    ) -> Future[Any]:
+    def submit(self, actor: str, needs: Sequence[Future[Any]], make_task: Callable[[], Task]) -> Future[Any]:
         """Queue a task; returns what it will answer."""
-        queued = _Queued(needs, make_task, Future(), keep)
+        queued = _Queued(needs, make_task, Future())
         with self._lock:
             self._queues[actor].append(queued)
         for need in needs:
@@ -69,7 +65,6 @@ class Dispatcher:
 
 
 def _finish(queued: _Queued, answer: Future[Any]) -> None:
-    queued.keep = None
     error = answer.exception()
     if error is not None:
         queued.done.set_exception(error)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ray.exceptions import RaySystemError
+
 
 class GetTimeoutError(TimeoutError):
     """The user's timeout of a get ran out."""
@@ -16,8 +18,13 @@ class ActorDiedError(RuntimeError):
 
 
 class NeedsRayError(RuntimeError):
-    """A transport asked an actor handle for something that only a running Ray can do."""
+    """A transport asked for something that only a running Ray can do."""
 
 
 class ProtocolError(RuntimeError):
     """A transport answered with something that Ray could not work with."""
+
+
+def is_for_lack_of_ray(error: BaseException) -> bool:
+    """Whether Ray raised this only because it does not run here."""
+    return isinstance(error, RuntimeError | RaySystemError) and "Ray has not been" in str(error)

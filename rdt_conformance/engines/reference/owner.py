@@ -35,7 +35,7 @@ class Entry:
     created: Future[Created] = field(default_factory=Future)
     """Resolves when the source has made the object, to an error if it could not."""
     handles: int = 0
-    """References alive in this worker."""
+    """References alive in this worker, and its tasks that have the object as an argument."""
     loans: int = 0
     """References on their way to other workers (owner only)."""
     borrowers: int = 0
@@ -152,6 +152,8 @@ class Owner:
         arguments = [*args, *kwargs.values()]
         passed = {ref.obj_id: self._entries[ref.obj_id] for ref in arguments if isinstance(ref, Ref)}
         for entry in passed.values():
+            with self._lock:
+                entry.handles += 1  # the task's own, until it has ended
             self._pass_to(entry, actor)
 
         def freeze(argument: Any) -> bytes | Passed:
@@ -172,7 +174,13 @@ class Owner:
                 transport,
             )
 
-        return self._dispatcher.submit(actor, [entry.created for entry in passed.values()], make_task, keep=arguments)
+        task_done = self._dispatcher.submit(actor, [entry.created for entry in passed.values()], make_task)
+        worker = self._worker
+        for used in passed:
+            task_done.add_done_callback(
+                lambda _, used=used: worker.host.submit(worker.name, Lane.IO, refs.drop_handle, used)
+            )
+        return task_done
 
     def _pass_to(self, entry: Entry, destination: str) -> None:
         """Move the object's tensors to `destination`, now or as soon as the object exists."""

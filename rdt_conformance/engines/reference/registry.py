@@ -79,3 +79,9 @@ class Registry:
         """The instance if there already is one; never builds."""
         with self._lock:
             return self._instances.get(name.upper())
+
+    def clear(self) -> None:
+        """Let go of the instances. Ray never does; a world that ends has to."""
+        with self._lock:
+            instances, self._instances = self._instances, {}
+        del instances  # finalizers run here, outside of the lock

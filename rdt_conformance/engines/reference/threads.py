@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
@@ -133,12 +134,20 @@ class ThreadHost:
         busy = [lane.thread for lane in self._lanes.values() if lane.running is not None]
         return format_stacks(busy)
 
-    def stop(self) -> None:
-        """End all lanes that can end; a stuck one is left behind as a daemon thread."""
-        for worker in self.workers.values():
-            worker.owner.stop()
+    def stop(self, seconds: float = 2.0) -> None:
+        """End all lanes that can end, and let go of the transports, here and now.
+
+        A native transport must not be torn down on some other thread while the next one is being built. A lane that is
+        stuck is left behind as a daemon thread, and keeps what it is stuck in.
+        """
         for lane in self._lanes.values():
             lane.put(None)
+        deadline = time.monotonic() + seconds
+        for lane in self._lanes.values():
+            if lane.running is None:
+                lane.thread.join(max(0.0, deadline - time.monotonic()))
+        for worker in self.workers.values():
+            worker.close()
 
     def _one_finished(self) -> None:
         with self._idle:

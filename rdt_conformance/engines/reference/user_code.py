@@ -70,6 +70,10 @@ def forget(worker: Worker, key: int) -> None:
     worker.held.pop(key, None)
 
 
+def nothing(worker: Worker) -> None:
+    """Comes back when everything before it has."""
+
+
 def sit_still(worker: Worker, seconds: float) -> None:
     """Keep the main thread busy, as a long-running method would, until `get_up` or for `seconds` at most."""
     worker.get_up.acquire(timeout=seconds)

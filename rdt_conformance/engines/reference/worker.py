@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from rdt_conformance.engines.base import Origin, mark_origin
 from rdt_conformance.engines.reference.context import current_lane
-from rdt_conformance.engines.reference.errors import NeedsRayError
+from rdt_conformance.engines.reference.errors import NeedsRayError, is_for_lack_of_ray
 from rdt_conformance.engines.reference.groups import Groups
 from rdt_conformance.engines.reference.host import Host
 from rdt_conformance.engines.reference.owner import Owner
@@ -72,6 +72,8 @@ class Worker:
                 result = getattr(self.registry.instance(transport), method)(*args, **kwargs)
             except Exception as error:
                 mark_origin(error, Origin(method, self.name, lane))
+                if is_for_lack_of_ray(error):
+                    raise NeedsRayError(f"{method} calls into Ray: it needs the cluster or ray engine") from error
                 raise
             event.outcome = _describe_result(result)
             return result
@@ -81,6 +83,12 @@ class Worker:
         key = next(self._keys)
         self.held[key] = value
         return key
+
+    def close(self) -> None:
+        """Let go of everything, the transport last."""
+        self.owner.stop()
+        self.held.clear()
+        self.registry.clear()
 
     def new_object_id(self, *, put: bool) -> str:
         """A fresh id of Ray's length: puts of one task share all but the last 8 digits, task returns do not."""
@@ -111,7 +119,7 @@ class ActorHandle:
 
     @property
     def __ray_call__(self) -> NoReturn:
-        raise NeedsRayError("the transport calls into the actor through Ray, and no Ray runs here")
+        raise NeedsRayError("the transport calls into an actor through Ray: it needs the cluster or ray engine")
 
     def __repr__(self) -> str:
         return f"Actor({self._actor_id.name})"

@@ -35,20 +35,27 @@ class Held:
     process: Process
     key: int
 
-    def apply(self, function: Callable[..., Any], *args: Any, lane: Lane = Lane.MAIN) -> Any:
+    def apply(
+        self, function: Callable[..., Any], *args: Any, lane: Lane = Lane.MAIN, seconds: float = Patience.call
+    ) -> Any:
         """What `function(value, *args)` returns in that process. Function, arguments and result are picklable."""
         what = getattr(function, "__name__", "apply")
-        return self.process.run(user_code.apply, self.key, function, args, lane=lane, what=what).result()
+        return self.process.run(user_code.apply, self.key, function, args, lane=lane, what=what).result(seconds)
 
     def differences(self, *payloads: Payload) -> list[str]:
         """How the kept tensors differ from what was sent; with several payloads, how the kept objects do, in order."""
+        seconds = Patience().for_bytes(sum(payload.nbytes for payload in payloads))
         if len(payloads) == 1:
-            return self.apply(_differences, payloads[0])
-        return self.apply(_differences_of_each, payloads)
+            return self.apply(_differences, payloads[0], seconds=seconds)
+        return self.apply(_differences_of_each, payloads, seconds=seconds)
 
     def part(self, index: int) -> Held:
         """One element of a kept list as a value of its own."""
-        return self.process.keep(user_code.apply, self.key, _part, (index,))
+        return self.derive(_part, index)
+
+    def derive(self, function: Callable[..., Any], *args: Any) -> Held:
+        """Keep what `function(value, *args)` returns in that process. Function and arguments are picklable."""
+        return self.process.keep(user_code.apply, self.key, function, args)
 
     def drop(self) -> None:
         """Let go of the value now."""
@@ -78,9 +85,9 @@ class Process:
         """Run `function(worker, *args)` and keep what it returns here."""
         return Held(self, self.run(_run_and_keep, function, args, what=function.__name__).result())
 
-    def make(self, function: Callable[..., Any], *args: Any) -> Held:
+    def make(self, function: Callable[..., Any], *args: Any, seconds: float = Patience.call) -> Held:
         """Keep what plain `function(*args)` returns when called in this process."""
-        return Held(self, self.run(user_code.build_and_keep, function, args, what="build").result())
+        return Held(self, self.run(user_code.build_and_keep, function, args, what="build").result(seconds))
 
     def _pending(self, future: Future[Any], what: str) -> Pending[Any]:
         return Pending(future, f"{what} on {self.name}", self.world.host.stacks)
@@ -106,7 +113,7 @@ class Process:
 
     def build(self, payload: Payload, device: str = "cpu") -> Held:
         """Tensors that this process has and has not shared yet."""
-        return self.make(payload.build, device)
+        return self.make(payload.build, device, seconds=Patience().for_bytes(payload.nbytes))
 
     def produce(self, what: Payload | Held | Exception, device: str = "cpu") -> Ref:
         """Have a task of this actor return tensors (or raise); the driver owns the object."""
@@ -165,6 +172,10 @@ class Process:
         names = (source and source.name, destination and destination.name)
         return self.run(calls.communicator, self._transport, *names, lane=lane)
 
+    def has_transport(self, actor: Process, *, lane: Lane = Lane.MAIN) -> Pending[bool]:
+        """actor_has_tensor_transport of another process."""
+        return self.run(calls.has_transport, self._transport, actor.name, lane=lane)
+
     def send(
         self, obj_id: str, tensors: Held, metadata: bytes, comm: bytes, *, lane: Lane = Lane.SYSTEM
     ) -> Pending[None]:
@@ -212,9 +223,15 @@ class World:
     Args:
         registration: the transport under test.
         settings: what Ray would read from its environment.
+        first_use: what each new actor shares and frees before it is handed out. Ray asks `actor_has_tensor_transport`
+            before an actor's first task, so there too a transport has been touched, by one thread, before several
+            come to it at once. None hands out actors that have never used theirs.
     """
 
-    def __init__(self, registration: Registration, settings: Settings = Settings()) -> None:
+    def __init__(
+        self, registration: Registration, settings: Settings = Settings(), first_use: Payload | None = None
+    ) -> None:
+        self._first_use = first_use
         self.transport = registration.name
         self.history = History()
         self.host = ThreadHost((registration,), self.history, settings)
@@ -229,7 +246,18 @@ class World:
             name = f"actor{len(self._actors) + 1}"
             self.host.start(name)
             self._actors.append(Process(self, name))
+            self._use_first(self._actors[-1])
         return self._actors[:count]
+
+    def _use_first(self, actor: Process) -> None:
+        """Have the actor use its transport once. Whether that works is for the checks to say, not for us."""
+        if self._first_use is None:
+            return
+        ref = actor.produce(self._first_use)
+        self.host.submit(actor.name, Lane.MAIN, user_code.nothing).exception(Patience.call * 3)
+        ref.drop()
+        self.host.wait_idle(Patience.call)
+        self.history.clear()
 
     def restart(self, actor: Process) -> None:
         """Start a killed actor again, empty, under its old name."""

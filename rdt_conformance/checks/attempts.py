@@ -1,0 +1,204 @@
+"""Transfers that are begun in order to be aborted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from rdt_conformance.engines.base import Pending
+
+if TYPE_CHECKING:
+    from rdt_conformance.checks.case import Case
+    from rdt_conformance.engines.reference.world import Held, Process
+    from rdt_conformance.payloads import Payload
+
+RECEIVE_ALONE = "a receive whose send does not come"
+SEND_ALONE = "a send whose receive does not come"
+BOTH = "a large transfer"
+RECEIVE = "a large receive"
+FETCH = "a large fetch"
+
+_SIZES = (1 << 20, 8 << 20, 64 << 20)
+"""Bytes of a transfer that can only be aborted while its data are on their way."""
+
+
+def complete_ways(case: Case) -> list[str]:
+    """The ways of a transfer that ends by itself."""
+    return [RECEIVE, FETCH] if case.target.one_sided.value else [BOTH]
+
+
+def attempts(case: Case, source: Process, destination: Process, way: str) -> Iterator[Attempt]:
+    """Transfers to be aborted: ever larger, until one is caught in flight, unless they are held up for sure."""
+    sizes = [256] if way in (RECEIVE_ALONE, SEND_ALONE) else []
+    if way != RECEIVE_ALONE:  # a small send may return without a receive
+        sizes += [nbytes for nbytes in _SIZES if nbytes <= case.budget.big_bytes for _ in range(2)]
+    for number, nbytes in enumerate(sizes):
+        attempt = Attempt.of_new_object(case, source, destination, way, case.payload(nbytes, seed=number))
+        yield attempt
+        attempt.free()
+
+
+class Attempt:
+    """One transfer of an object, which may be aborted, or completed after all.
+
+    Args:
+        case: the example that it belongs to.
+        source: has described the object.
+        destination: receives it.
+        way: which halves there are, and which of them begins.
+        payload: what the object holds.
+        tensors: the object.
+        described: its id and metadata.
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        source: Process,
+        destination: Process,
+        way: str,
+        payload: Payload,
+        tensors: Held,
+        described: tuple[str, bytes],
+    ) -> None:
+        self.case, self.source, self.destination, self.way = case, source, destination, way
+        self.payload, self.tensors, self._described = payload, tensors, described
+        self.obj_id, self.metadata = described
+        ends = (None, None) if way == FETCH else (source, destination)
+        self.comm = case.ok(case.driver.communicator(*ends))
+        self.sides = [source, destination] if not case.target.one_sided.value else [destination]
+        self.send: Pending[None] | None = None
+        self._receive: Pending[Held] | None = None
+        self._request: Held | None = None
+
+    @classmethod
+    def of_new_object(cls, case: Case, source: Process, destination: Process, way: str, payload: Payload) -> Attempt:
+        """A transfer of tensors that nobody has shared before."""
+        tensors = source.build(payload, case.bench.device)
+        return cls(case, source, destination, way, payload, tensors, case.described(source, tensors))
+
+    def sibling(self, destination: Process, way: str, *, same_object: bool) -> Attempt:
+        """Another transfer from the same source."""
+        if same_object:
+            shared = (self.payload, self.tensors, self._described)
+            return Attempt(self.case, self.source, destination, way, *shared)
+        return Attempt.of_new_object(self.case, self.source, destination, way, self.payload.inverse())
+
+    def begin(self, buffers: Held | None = None) -> None:
+        """Begin what the way says. What does not wait for its other half is not waited for either."""
+        if self.way in (SEND_ALONE, BOTH):
+            self._begin_send()
+        if self.way == FETCH:
+            self._begin_fetch(buffers)
+        elif self.way != SEND_ALONE:
+            self._begin_receive(buffers)
+
+    def _begin_send(self) -> None:
+        self.send = self.source.send(self.obj_id, self.tensors, self.metadata, self.comm)
+        self._wait_until_begun("send_multiple_tensors", self.source)
+
+    def _begin_receive(self, buffers: Held | None = None) -> None:
+        self._receive = self.destination.recv(self.obj_id, self.metadata, self.comm, buffers)
+        self._wait_until_begun("recv_multiple_tensors", self.destination)
+
+    def _begin_fetch(self, buffers: Held | None) -> None:
+        fetching = self.destination.fetch(self.obj_id, self.metadata, self.comm, buffers)
+        if self.case.target.own_fetch.value and self.case.error(fetching) is None:
+            self._request = self.case.ok(fetching)
+        else:
+            self._receive = fetching
+            self._wait_until_begun("fetch_multiple_tensors", self.destination)
+
+    def _wait_until_begun(self, method: str, process: Process) -> None:
+        self.case.world.history.wait_for(method, process.name, self.case.patience.call, self.obj_id)
+
+    @property
+    def main_call(self) -> Pending[Any]:
+        """The receive or, if there is none, the send. A fetch that has begun is waited for from now on."""
+        if self._receive is None and self._request is not None:
+            self._receive = self.destination.wait(self.obj_id, self._request)
+        call = self._receive or self.send
+        assert call is not None, "not begun"
+        return call
+
+    def is_under_way(self) -> bool:
+        """Whether it has begun and not ended."""
+        return not self.main_call.done()
+
+    def has_failed(self) -> bool:
+        """Whether the main call, which has come back, raised an error."""
+        return self.case.error(self.main_call) is not None
+
+    def abort(self, *sides: Process) -> None:
+        """Abort on the given sides, or on those where Ray does."""
+        aborts = [side.abort(self.obj_id, self.comm) for side in sides or self.sides]
+        for abort in aborts:
+            self.case.error(abort, "A9", self.case.patience.abort)
+
+    def end(self) -> bool:
+        """End each half by an abort on its own side, for the other side may be dead; whether that interrupted it."""
+        under_way = self.is_under_way()
+        if self._receive is not None:
+            self._end_half(self._receive, self.destination, "A1")
+            if not self.has_failed():
+                self.case.arrived(self._tensors("A1"), self.payload, clause="A1")
+        if self.send is not None:
+            self._end_half(self.send, self.source, "A2")
+        self.abort()
+        return under_way and self.has_failed()
+
+    def _end_half(self, call: Pending[Any], side: Process, clause: str) -> None:
+        self.abort(side)
+        if not call.wait(self.case.patience.abort / 5):
+            self.abort(side)  # the first one may have come before the transport had heard of the call
+        self.case.error(call, clause, self.case.patience.abort)
+
+    def is_interrupted(self) -> bool:
+        """Begin and end it; whether an abort could interrupt it."""
+        self.begin()
+        return self.end()
+
+    def complete(self, clause: str) -> Held:
+        """Begin the other half, if that is still missing, and see the transfer to its end; `clause` if it fails."""
+        if self.way == RECEIVE_ALONE:
+            self._begin_send()
+        if self.way == SEND_ALONE:
+            self._begin_receive()
+        held = self._tensors(clause)
+        if self.send is not None:
+            self.case.ok(self.send, clause)
+        self.case.arrived(held, self.payload, clause=clause)
+        return held
+
+    def _tensors(self, clause: str) -> Held:
+        held = self.case.ok(self.main_call, clause)
+        if self.way == FETCH and self._request is None:
+            return self.case.ok(self.destination.wait(self.obj_id, held), clause)
+        return held
+
+    def send_too_late(self) -> None:
+        """Begin the send of a transfer whose receive has been aborted, and abort it as well."""
+        self._begin_send()
+        assert self.send is not None
+        self._end_half(self.send, self.source, "A2")
+
+    def again(self, clause: str) -> None:
+        """Transfer the same object between the same actors, in each way that Ray has."""
+        for way in complete_ways(self.case):
+            following = self.sibling(self.destination, way, same_object=True)
+            following.begin()
+            following.complete(clause)
+
+    def another(self, clause: str, *, backwards: bool = False) -> None:
+        """Transfer a new object of the same size between the same actors."""
+        source, destination = (self.destination, self.source) if backwards else (self.source, self.destination)
+        for way in complete_ways(self.case):
+            following = Attempt.of_new_object(self.case, source, destination, way, self.payload.inverse())
+            following.begin()
+            following.complete(clause)
+            following.free()
+
+    def free(self) -> None:
+        """Free the object at its source."""
+        self.case.ok(self.source.collect(self.obj_id, self.metadata, self.tensors), "G2")
+        self.tensors.drop()

@@ -1,0 +1,73 @@
+"""Repeating something until it is clear whether it leaves anything behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from rdt_conformance.engines.base import Hung
+from rdt_conformance.observe import Leak, Watch, growth
+
+if TYPE_CHECKING:
+    from rdt_conformance.checks.case import Case
+
+Cycle: TypeAlias = Callable[[], object]
+
+_SECONDS = 40
+"""How long a suspicion may be followed, in multiples of a check's own time."""
+_SAMPLE = 5
+"""How often a part is repeated to tell whether a leak grows with it."""
+
+
+def expect_no_growth(case: Case, cycle: Cycle | Mapping[str, Cycle], clause: str, payload_bytes: int = 0) -> None:
+    """Repeat a cycle, drop everything after each turn, and break `clause` if anything grows for good.
+
+    Args:
+        case: where the cycle plays.
+        cycle: leaves nothing under way; or the parts that a cycle consists of, by names that tell where a leak is.
+        clause: what a leak breaks.
+        payload_bytes: how much a cycle, or each of its parts, sends; 0 does not judge memory.
+    """
+    parts = cycle if isinstance(cycle, Mapping) else {"": cycle}
+    share = min(2, len(parts))  # each part makes objects: fewer cycles will do
+    run_all = list(parts.values())
+    _repeat(case, run_all, 1, clause)  # by now every process has built its transport
+    began = time.monotonic()
+    _repeat(case, run_all, 2, clause)
+    pace = (time.monotonic() - began) / 2
+    seconds = _SECONDS * case.budget.seconds
+    if seconds < 10 * pace:
+        raise case.cannot(f"a cycle takes {pace:.1f} s, too long to repeat it often enough")
+    grown = growth(
+        lambda cycles: _repeat(case, run_all, cycles, clause),
+        Watch(list(case.world.transports()), memory=bool(payload_bytes)),
+        cycles=max(3, min(case.budget.cycles // share, int(seconds / pace / 10))),
+        most_cycles=case.budget.most_cycles // share,
+        deadline=time.monotonic() + seconds,
+        payload_bytes=payload_bytes,
+    )
+    if not grown.judged:
+        raise case.cannot(f"only {grown.cycles} cycles could be run in {seconds:g} s, too few to tell a leak")
+    if grown.leaks:
+        guilty = [name for name, part in parts.items() if _adds(case, grown.leaks, part, clause)]
+        where = f"; grows with {', '.join(guilty)}" if any(guilty) else ""
+        case.require(False, clause, "; ".join(leak.sentence for leak in grown.leaks) + where)
+
+
+def _repeat(case: Case, parts: Sequence[Cycle], times: int, clause: str) -> None:
+    for _ in range(times):
+        case.world.history.clear()
+        for part in parts:
+            part()
+        if not case.world.reset(case.patience.call):
+            raise case.hung(Hung("freeing what a cycle made", case.patience.call, case.world.host.stacks()), clause)
+
+
+def _adds(case: Case, leaks: Sequence[Leak], part: Cycle, clause: str) -> bool:
+    """Whether one part alone makes something grow that leaks."""
+    watch = Watch(list(case.world.transports()), memory=False)
+    before = watch.settled().countable()
+    _repeat(case, [part], _SAMPLE, clause)
+    after = watch.settled().countable()
+    return any(after.get(leak.kind, 0) - before.get(leak.kind, 0) > _SAMPLE // 2 for leak in leaks)

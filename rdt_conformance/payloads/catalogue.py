@@ -1,0 +1,54 @@
+"""Everything that payloads are drawn from, once each: for what must not be left to chance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from rdt_conformance.payloads.layouts import Layout, contiguous, layouts, small_shapes
+from rdt_conformance.payloads.recipes import ArrayPayload
+from rdt_conformance.payloads.strategies import ElementType, Wrap, recipe
+
+AnyPayload = TypeVar("AnyPayload", bound=ArrayPayload)
+
+_LONG = (4099,)
+"""Long enough that some element of every dtype of up to 32 bits is a NaN with a payload, a denormal, a -0.0."""
+_SMALL = 4096
+"""Bytes that every other tensor has at most."""
+_VIEWED = ((), (3,), (3, 4), (2, 3, 4), (2, 3, 4, 5))
+
+
+def every_contiguous(payload_type: type[AnyPayload], elements: Sequence[ElementType]) -> list[AnyPayload]:
+    """Every dtype, as a long tensor, as one without dimensions and as an empty one; and every small shape.
+
+    Args:
+        payload_type: of the payloads, each of one tensor.
+        elements: the dtypes; small shapes come in the first one.
+    """
+    samples = [(element, shape) for element in elements for shape in (_LONG, (), (0,))]
+    samples += [(elements[0], shape) for shape in small_shapes(elements[0].itemsize, _SMALL)]
+    return _payloads(payload_type, [(element, contiguous(shape), Wrap()) for element, shape in samples])
+
+
+def every_view(payload_type: type[AnyPayload], elements: Sequence[ElementType], *, backwards: bool) -> list[AnyPayload]:
+    """Every way to lay out a tensor, and everything that can be done to one.
+
+    Args:
+        payload_type: of the payloads, each of one tensor.
+        elements: the dtypes; layouts come in the first one.
+        backwards: whether strides may be negative.
+    """
+    laid_out = [
+        (elements[0], layout, Wrap())
+        for shape in _VIEWED
+        for layout in layouts(shape, backwards=backwards)
+        if not layout.contiguous
+    ]
+    plain = contiguous((3, 4))
+    return _payloads(
+        payload_type, laid_out + [(element, plain, wrap) for element in elements for wrap in element.wraps]
+    )
+
+
+def _payloads(payload_type: type[AnyPayload], samples: Sequence[tuple[ElementType, Layout, Wrap]]) -> list[AnyPayload]:
+    return [payload_type((recipe(*sample, seed),)) for seed, sample in enumerate(samples)]

@@ -1,0 +1,191 @@
+"""Aborts that do too little, too much, or too late."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from ray.experimental import CommunicatorMetadata
+from ray.experimental.rdt.tensor_transport_manager import FetchRequest
+
+from reference_transports._wire import SourceEnd
+from reference_transports.faulty import breaks
+from reference_transports.socket_pull import SocketPullTransport
+from reference_transports.tcp import TcpTransport
+
+
+@breaks("A1")
+class AbortsOnlyQueuedTransfers(TcpTransport):
+    """Takes an abort as a note for later: what is already blocked stays blocked."""
+
+    def abort_transport(self, obj_id: str, communicator_metadata: Any) -> None:
+        self._aborted.append(communicator_metadata.transfer_id)
+
+
+@breaks("A1")
+class AbortLooksLikeSuccess(SocketPullTransport):
+    """Returns what has arrived so far as if it were everything."""
+
+    def wait_fetch_complete(self, fetch_request: FetchRequest, timeout: float = -1) -> list[Any]:
+        try:
+            return super().wait_fetch_complete(fetch_request, timeout)
+        except ConnectionAbortedError:
+            return fetch_request.tensors
+
+
+@breaks("A2")
+class SendIgnoresAbort(TcpTransport):
+    """Forgets that a sender may be waiting for a receiver that will never come."""
+
+    def _meet(self, transfer_id: str) -> SourceEnd:
+        with self._changed:
+            self._changed.wait_for(lambda: transfer_id in self._arrived)
+            return self._arrived.pop(transfer_id)
+
+
+@breaks("A3")
+class AbortKillsNextTransfer(SocketPullTransport):
+    """Keeps an abort that came too late, and applies it to the object's next transfer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._aborted_ids: set[str] = set()
+
+    def fetch_multiple_tensors(self, obj_id: str, *args: Any) -> FetchRequest:
+        if obj_id in self._aborted_ids:
+            self._aborted_ids.remove(obj_id)
+            raise RuntimeError(f"transfer of {obj_id} was aborted")
+        return super().fetch_multiple_tensors(obj_id, *args)
+
+    def abort_transport(self, obj_id: str, communicator_metadata: CommunicatorMetadata) -> None:
+        self._aborted_ids.add(obj_id)
+        super().abort_transport(obj_id, communicator_metadata)
+
+
+@breaks("A3")
+class RemembersEveryAbort(TcpTransport):
+    """Keeps the ids of all transfers that were ever aborted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._all_aborted: set[str] = set()
+
+    def abort_transport(self, obj_id: str, communicator_metadata: Any) -> None:
+        self._all_aborted.add(communicator_metadata.transfer_id)
+        super().abort_transport(obj_id, communicator_metadata)
+
+
+@breaks("A4")
+class SecondAbortHangs(TcpTransport):
+    """Waits until the transfer has confirmed its abort, which it does once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._confirmations = threading.Semaphore(0)
+
+    def abort_transport(self, obj_id: str, communicator_metadata: Any) -> None:
+        if communicator_metadata.transfer_id in self._aborted:
+            self._confirmations.acquire()
+        super().abort_transport(obj_id, communicator_metadata)
+
+
+@breaks("A4b")
+class SecondAbortRaises(SocketPullTransport):
+    """Insists that there is something left to abort."""
+
+    def abort_transport(self, obj_id: str, communicator_metadata: CommunicatorMetadata) -> None:
+        with self._lock:
+            if all(transfer.end.key != obj_id or transfer.done.is_set() for transfer in self._fetching):
+                raise KeyError(obj_id)
+        super().abort_transport(obj_id, communicator_metadata)
+
+
+@breaks("A5")
+class AbortEndsEveryFetch(SocketPullTransport):
+    """Does not look whose abort it is."""
+
+    def abort_transport(self, obj_id: str, communicator_metadata: CommunicatorMetadata) -> None:
+        for transfer in list(self._fetching):
+            transfer.end.abort()
+
+
+@breaks("A5")
+class AbortWakesEverySender(TcpTransport):
+    """Has one event for all aborts, and every sender that waits takes it for its own."""
+
+    def _meet(self, transfer_id: str) -> SourceEnd:
+        with self._changed:
+            before = self._aborted.copy()
+            self._changed.wait_for(lambda: transfer_id in self._arrived or self._aborted != before)
+            if transfer_id in self._arrived:
+                return self._arrived.pop(transfer_id)
+        raise ConnectionAbortedError(f"transfer {transfer_id} was aborted")
+
+
+@breaks("A6")
+class ReportsAbortTooEarly(SocketPullTransport):
+    """Tells the receiver that the transfer is over while its thread still fills the tensors."""
+
+    def abort_transport(self, obj_id: str, communicator_metadata: CommunicatorMetadata) -> None:
+        for transfer in list(self._fetching):
+            if transfer.end.key == obj_id and not transfer.done.is_set():
+                transfer.failure = (ConnectionAbortedError, f"transfer {obj_id} was aborted")
+                transfer.done.set()
+
+
+@breaks("A7")
+class KeepsAbortedTransfers(SocketPullTransport):
+    """Puts aborted transfers aside, with their tensors, and never looks at them again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._to_clean_up: list[Any] = []
+
+    def abort_transport(self, obj_id: str, communicator_metadata: CommunicatorMetadata) -> None:
+        with self._lock:
+            self._to_clean_up += [transfer for transfer in self._fetching if transfer.end.key == obj_id]
+        super().abort_transport(obj_id, communicator_metadata)
+
+
+@breaks("A8")
+class AvoidsSourcesOfAbortedTransfers(SocketPullTransport):
+    """Takes an abort for the death of the source, and never talks to it again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._dead: set[tuple[str, int]] = set()
+
+    def fetch_multiple_tensors(self, obj_id: str, tensor_transport_metadata: Any, *args: Any) -> FetchRequest:
+        if tensor_transport_metadata.address in self._dead:
+            raise ConnectionError(f"the source at {tensor_transport_metadata.address} is dead")
+        return super().fetch_multiple_tensors(obj_id, tensor_transport_metadata, *args)
+
+    def abort_transport(self, obj_id: str, communicator_metadata: CommunicatorMetadata) -> None:
+        with self._lock:
+            self._dead |= {transfer.end._source.address for transfer in self._fetching if transfer.end.key == obj_id}
+        super().abort_transport(obj_id, communicator_metadata)
+
+
+@breaks("A9")
+class AbortWaitsForTheReceive(TcpTransport):
+    """Guards its state with one lock, which a receive holds until it is done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._big_lock = threading.RLock()
+
+    def recv_multiple_tensors(self, *args: Any) -> list[Any]:
+        with self._big_lock:
+            return super().recv_multiple_tensors(*args)
+
+    def abort_transport(self, obj_id: str, communicator_metadata: CommunicatorMetadata) -> None:
+        with self._big_lock:
+            super().abort_transport(obj_id, communicator_metadata)
+
+
+@breaks("A10")
+class ClaimsToAbort(TcpTransport):
+    """Says that it can abort so that Ray does not kill its actors, and does nothing."""
+
+    def abort_transport(self, obj_id: str, communicator_metadata: CommunicatorMetadata) -> None:
+        pass

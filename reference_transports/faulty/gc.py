@@ -1,0 +1,302 @@
+"""Transports that free too little, too much, too early or too late."""
+
+from __future__ import annotations
+
+import functools
+import mmap
+import os
+import socket
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from ray.experimental import CommunicatorMetadata, TensorTransportMetadata
+from ray.experimental.rdt.tensor_transport_manager import FetchRequest
+
+from reference_transports._layout import flat_bytes, landing, move_all, sizes
+from reference_transports._wire import SourceEnd
+from reference_transports.faulty import breaks
+from reference_transports.inline import InlineMetadata, InlineTransport
+from reference_transports.shared_memory import SharedMemoryMetadata, SharedMemoryTransport, _Segment
+from reference_transports.socket_pull import SocketPullTransport
+from reference_transports.tcp import TcpTransport
+
+
+@breaks("G1")
+class KeepsARecordOfEveryObject(InlineTransport):
+    """Remembers what it shared, and forgets to forget."""
+
+    def __init__(self) -> None:
+        self._shared: dict[str, int] = {}
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+        self._shared[obj_id] = len(rdt_object)
+        return super().extract_tensor_transport_metadata(obj_id, rdt_object)
+
+
+@breaks("G1")
+class ForgetsUnreceivedObjects(SharedMemoryTransport):
+    """Frees a segment when its object was received: one that nobody wanted stays for ever."""
+
+    def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
+        if obj_id in _RECEIVED:
+            _RECEIVED.discard(obj_id)
+            super().garbage_collect(obj_id, tensor_transport_meta, tensors)
+
+    def recv_multiple_tensors(self, obj_id: str, *args: Any, **kwargs: Any) -> list[Any]:
+        _RECEIVED.add(obj_id)
+        return super().recv_multiple_tensors(obj_id, *args, **kwargs)
+
+
+_RECEIVED: set[str] = set()
+
+
+@breaks("G1")
+class LeavesADescriptorOpen(SharedMemoryTransport):
+    """Looks at the segment through a descriptor that it never closes."""
+
+    def recv_multiple_tensors(
+        self,
+        obj_id: str,
+        tensor_transport_metadata: TensorTransportMetadata,
+        communicator_metadata: CommunicatorMetadata,
+        target_buffers: list[Any] | None = None,
+    ) -> list[Any]:
+        metadata = tensor_transport_metadata
+        if isinstance(metadata, SharedMemoryMetadata):
+            os.open(f"/proc/{metadata.pid}/fd/{metadata.fd}", os.O_RDONLY)
+        return super().recv_multiple_tensors(obj_id, metadata, communicator_metadata, target_buffers)
+
+
+@breaks("G1")
+class NeverUnmaps(SharedMemoryTransport):
+    """Maps each segment for the time in which its object lives, and then keeps the mapping to use it again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._mappings: dict[str, mmap.mmap] = {}
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> SharedMemoryMetadata:
+        metadata = super().extract_tensor_transport_metadata(obj_id, rdt_object)
+        self._mappings[obj_id] = mmap.mmap(metadata.fd, 0)
+        return metadata
+
+
+@breaks("G1")
+class NeverHangsUp(TcpTransport):
+    """Keeps every connection, to use it again for the next transfer, which never does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._idle: list[socket.socket] = []
+
+    def recv_multiple_tensors(self, obj_id: str, *args: Any, **kwargs: Any) -> list[Any]:
+        tensors = super().recv_multiple_tensors(obj_id, *args, **kwargs)
+        self._idle.append(socket.socket())
+        return tensors
+
+
+@breaks("G1")
+class LeavesAThreadPerObject(InlineTransport):
+    """Watches over each object on a thread, which nobody ends."""
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+        freed = threading.Event()
+        threading.Thread(target=freed.wait, name="watch-object", daemon=True).start()
+        return super().extract_tensor_transport_metadata(obj_id, rdt_object)
+
+
+@breaks("G2")
+class FreesByFirstTensor(InlineTransport):
+    """Looks at the first tensor of the object, and there is none (ray#57603)."""
+
+    def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
+        tensors[0].untyped_storage().data_ptr()
+
+
+@breaks("G2")
+class ExpectsAReceiver(InlineTransport):
+    """Closes the books on an object's receivers, which were never opened if there was none."""
+
+    def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
+        _RECEIVED.remove(obj_id)
+
+    def recv_multiple_tensors(self, obj_id: str, *args: Any, **kwargs: Any) -> list[Any]:
+        _RECEIVED.add(obj_id)
+        return super().recv_multiple_tensors(obj_id, *args, **kwargs)
+
+
+@breaks("G3")
+class FreesByDescriptor(SharedMemoryTransport):
+    """Frees whatever lies in the segment by now, not the object that it was asked to free."""
+
+    def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
+        assert isinstance(tensor_transport_meta, SharedMemoryMetadata)
+        for owner, segment in list(self._segments.items()):
+            if segment.fd == tensor_transport_meta.fd:
+                super().garbage_collect(owner, tensor_transport_meta, tensors)
+
+
+@breaks("G3b")
+class ComplainsAboutTheSecondFree(SharedMemoryTransport):
+    """Takes a repeated call for an error."""
+
+    def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
+        if obj_id not in self._segments:
+            raise KeyError(f"object {obj_id} is not registered")
+        super().garbage_collect(obj_id, tensor_transport_meta, tensors)
+
+
+@breaks("G4")
+class FreesByAddress(SocketPullTransport):
+    """Deregisters the memory of the tensors, which other objects lie in as well (ray#60509)."""
+
+    def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
+        super().garbage_collect(obj_id, tensor_transport_meta, tensors)
+        gone = {tensor.untyped_storage().data_ptr() for tensor in tensors}
+        with self._lock:
+            for other, members in list(self._objects.items()):
+                if gone & {tensor.untyped_storage().data_ptr() for tensor in members}:
+                    del self._objects[other]
+
+
+@breaks("G5")
+class ReturnsTheSegment(SharedMemoryTransport):
+    """Saves the copy: what it returns lies in the source's segment, which is soon used again."""
+
+    def recv_multiple_tensors(
+        self,
+        obj_id: str,
+        tensor_transport_metadata: TensorTransportMetadata,
+        communicator_metadata: CommunicatorMetadata,
+        target_buffers: list[Any] | None = None,
+    ) -> list[Any]:
+        metadata = tensor_transport_metadata
+        received = super().recv_multiple_tensors(obj_id, metadata, communicator_metadata, target_buffers)
+        assert isinstance(metadata, SharedMemoryMetadata)
+        fd = os.open(f"/proc/{metadata.pid}/fd/{metadata.fd}", os.O_RDWR)
+        segment = mmap.mmap(fd, 0)
+        os.close(fd)
+        begin = 0
+        for index, (tensor, size) in enumerate(zip(received, sizes(metadata.tensor_meta), strict=True)):
+            if size and target_buffers is None:
+                lent = torch.frombuffer(segment, dtype=torch.uint8, count=size, offset=begin)
+                received[index] = lent.view(tensor.dtype).view(tensor.shape) if begin % tensor.itemsize == 0 else tensor
+            begin += size
+        return received
+
+
+@breaks("G6")
+class KeepsStorages(InlineTransport):
+    """Keeps the memory that it has registered once, because registering is slow."""
+
+    def __init__(self) -> None:
+        self._registered: dict[int, Any] = {}
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+        for tensor in rdt_object:
+            storage = tensor.untyped_storage()
+            self._registered[storage.data_ptr()] = storage
+        return super().extract_tensor_transport_metadata(obj_id, rdt_object)
+
+
+@functools.lru_cache(maxsize=16)
+def _size(tensor: torch.Tensor) -> int:
+    return tensor.nbytes
+
+
+@breaks("G6")
+class RemembersByTensor(InlineTransport):
+    """Looks up what it has computed before by the tensor itself, and so keeps the last few."""
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+        sum(_size(tensor) for tensor in rdt_object)
+        return super().extract_tensor_transport_metadata(obj_id, rdt_object)
+
+
+class _TrustsTheSegment(SharedMemoryTransport):
+    """Reads a segment without a look at its token."""
+
+    def recv_multiple_tensors(
+        self,
+        obj_id: str,
+        tensor_transport_metadata: TensorTransportMetadata,
+        communicator_metadata: CommunicatorMetadata,
+        target_buffers: list[Any] | None = None,
+    ) -> list[Any]:
+        metadata = tensor_transport_metadata
+        assert isinstance(metadata, SharedMemoryMetadata)
+        tensors = landing(metadata.tensor_meta, target_buffers)
+        fd = os.open(f"/proc/{metadata.pid}/fd/{metadata.fd}", os.O_RDONLY)
+        try:
+            move_all(functools.partial(os.readv, fd), map(flat_bytes, tensors))
+        finally:
+            os.close(fd)
+        return tensors
+
+
+@dataclass
+class _Later(FetchRequest):
+    arguments: tuple[Any, ...]
+
+
+@breaks("G7")
+class FetchesWhenWaitedFor(_TrustsTheSegment):
+    """Does not begin before the wait, and does not ask whether the object is still there."""
+
+    def fetch_multiple_tensors(self, obj_id: str, *arguments: Any) -> FetchRequest:
+        return _Later(obj_id, [], arguments)
+
+    def wait_fetch_complete(self, fetch_request: FetchRequest, timeout: float = -1) -> list[Any]:
+        assert isinstance(fetch_request, _Later)
+        return self.recv_multiple_tensors(fetch_request.obj_id, *fetch_request.arguments)
+
+
+@breaks("G9")
+class ReadsWhateverIsThere(_TrustsTheSegment):
+    """Does not notice that the object was freed and its segment given to another one."""
+
+
+@breaks("G8")
+class RegistersByAddress(InlineTransport):
+    """Takes memory for registered if its address is, whatever its size is now (ray#65701)."""
+
+    def __init__(self) -> None:
+        self._registered: dict[int, int] = {}
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+        for tensor in rdt_object:
+            if tensor.nbytes > self._registered.setdefault(tensor.data_ptr(), tensor.nbytes):
+                raise RuntimeError("the descriptor reaches beyond the registered memory")
+        return super().extract_tensor_transport_metadata(obj_id, rdt_object)
+
+
+@breaks("G10")
+class WaitsForAReceiver(SocketPullTransport):
+    """Gives an object that nobody has received a last chance."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._received: set[str] = set()
+
+    def _serve(self, end: SourceEnd) -> None:
+        self._received.add(end.key)
+        super()._serve(end)
+
+    def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
+        if obj_id not in self._received:
+            threading.Event().wait(1.5)
+        self._received.discard(obj_id)
+        super().garbage_collect(obj_id, tensor_transport_meta, tensors)
+
+
+@breaks("M7")
+class StagesBeforeItLooks(SharedMemoryTransport):
+    """Makes a segment for an object before it knows whether it can carry it."""
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> SharedMemoryMetadata:
+        staged = self._segments[obj_id] = _Segment(0)
+        metadata = super().extract_tensor_transport_metadata(obj_id, rdt_object)
+        del self._segments[obj_id]
+        return metadata

@@ -1,0 +1,214 @@
+"""METADATA: what the source says of an object, and that saying so changes nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import strategies as st
+
+from rdt_conformance.checks import Case, check
+from rdt_conformance.checks.moves import transfer
+from rdt_conformance.observe import Watch, growth
+from rdt_conformance.payloads.base import Payload, Refusable
+from rdt_conformance.payloads.watching import Fingerprint
+
+
+@check("M1", "M2")
+def test_metadata_describe_the_tensors(case: Case) -> None:
+    payload = case.draw(case.kind.payloads(device=case.bench.device, min_tensors=1), "payload")
+    (source,) = case.actors(1)
+    tensors = source.build(payload, case.bench.device)
+    obj_id = case.world.new_object_id()
+    extracting = source.extract(obj_id, tensors)
+    case.unless(case.error(extracting) is not None)
+    metadata = case.world.loads(case.ok(extracting))
+    expected, found = _as_pairs(tensors.apply(case.kind.metas)), _as_pairs(metadata.tensor_meta)
+    case.require(
+        found == expected,
+        "M1",
+        f"tensor_meta is {_shortened(metadata.tensor_meta)}, and the tensors are {_shortened(expected)}",
+    )
+    device = metadata.tensor_device
+    case.require(
+        isinstance(device, str) and device == case.bench.device,
+        "M2",
+        f"tensor_device is the {type(device).__name__} {device!r}, and the tensors are on {case.bench.device!r}",
+    )
+    case.ok(source.collect(obj_id, case.ok(extracting), tensors))
+
+
+@check("M3")
+def test_tensors_on_different_devices_are_refused(case: Case) -> None:
+    """An empty tensor will do, as there is nothing in it that could be copied, or crash whoever tries."""
+    elsewhere = case.kind.on_another_device(case.bench.device)
+    if not elsewhere:
+        return  # arrays of this kind lie on one type of device only, so no object can break the clause
+    payload = case.draw(case.payloads(max_tensors=2), "payload")
+    position = case.draw(st.integers(0, payload.count), "position of the tensor on another device")
+    (source,) = case.actors(1)
+    tensors = source.make(_inserted, payload, case.bench.device, position, case.kind.on_another_device)
+    error = case.error(source.extract(case.world.new_object_id(), tensors))
+    what = f"an object had {payload!r} on {case.bench.device}, and at position {position} one on {elsewhere[0].device}"
+    case.require(error is not None, "M3", f"{what}, and extract_tensor_transport_metadata accepted it")
+    case.require(bool(str(error).strip()), "M3", f"{what}, and what refused it says nothing: {error!r}")
+
+
+@check("M4")
+def test_an_object_without_tensors_lives_like_any_other(case: Case) -> None:
+    nothing = case.draw(case.payloads(min_tensors=0, max_tensors=0), "payload")
+    something = case.payload(100)
+    source, destination = case.actors(2)
+    ref, other = source.produce(nothing), source.produce(something)
+    case.arrived(case.ok(destination.consume(ref)), nothing)
+    case.arrived(case.ok(destination.consume(ref, other)), nothing, something)
+    if case.target.one_sided.value:
+        case.arrived(case.ok(case.driver.get(ref)), nothing)
+        put = case.ok(source.put(source.build(nothing, case.bench.device)))
+        case.arrived(case.ok(destination.get(put, other)), nothing, something)
+
+
+@check("M4")
+def test_an_object_without_tensors_in_single_calls(case: Case) -> None:
+    """The free has to be seen by itself: Ray logs what it raises, and goes on."""
+    nothing = case.draw(case.payloads(min_tensors=0, max_tensors=0), "payload")
+    source, destination = case.actors(2)
+    tensors = source.build(nothing, case.bench.device)
+    obj_id, metadata = case.described(source, tensors)
+    tensor_meta = case.world.loads(metadata).tensor_meta
+    case.require(
+        tensor_meta is not None and len(tensor_meta) == 0,
+        "M4",
+        f"tensor_meta of an object without tensors is {tensor_meta!r}",
+    )
+    if case.draw(st.booleans(), "received before it is freed"):
+        case.arrived(transfer(case, source, destination, obj_id, tensors, metadata), nothing)
+    case.ok(source.collect(obj_id, metadata, tensors))
+
+
+@check("M5")
+def test_extract_leaves_the_tensors_as_they_were(case: Case) -> None:
+    """Also those that it refuses."""
+    payload = case.draw(case.kind.payloads(device=case.bench.device, min_tensors=1), "payload")
+    (source,) = case.actors(1)
+    watched = source.make(_watched, payload, case.bench.device, case.kind.fingerprint)
+    tensors = watched.part(0)
+    obj_id = case.world.new_object_id()
+    extracting = source.extract(obj_id, tensors)
+    refused = case.error(extracting) is not None
+    changes = watched.apply(_changes)
+    case.require(not changes, "M5", lambda: f"extract_tensor_transport_metadata changed the tensors: {changes[0]}")
+    if not refused:
+        case.ok(source.collect(obj_id, case.ok(extracting), tensors))
+
+
+@check("M6")
+def test_extract_again_gives_the_same(case: Case) -> None:
+    """A task whose reply was lost runs again; what was described first may be on its way already."""
+    payload = case.draw(case.payloads(min_tensors=0), "payload")
+    source, destination, other = case.actors(3)
+    tensors = source.build(payload, case.bench.device)
+    obj_id, first = case.described(source, tensors)
+    if case.draw(st.booleans(), "received before it is described again"):
+        case.arrived(transfer(case, source, destination, obj_id, tensors, first), payload)
+    _, second = case.described(source, tensors, obj_id)
+    descriptions = [_description(case, metadata) for metadata in (first, second)]
+    case.require(
+        descriptions[0] == descriptions[1],
+        "M6",
+        f"an object was first described as {_shortened(descriptions[0])}, then as {_shortened(descriptions[1])}",
+    )
+    for metadata, receiver in zip(case.draw(st.permutations([first, second])), (destination, other), strict=True):
+        case.arrived(transfer(case, source, receiver, obj_id, tensors, metadata), payload)
+    case.ok(source.collect(obj_id, case.draw(st.sampled_from([first, second])), tensors))
+
+
+@check("M6")
+def test_one_free_undoes_two_extracts(case: Case) -> None:
+    (source,) = case.actors(1)
+    payload = case.payload(64 << 10, count=2)
+
+    def cycles(count: int) -> None:
+        for _ in range(count):
+            case.world.history.clear()
+            tensors = source.build(payload, case.bench.device)
+            obj_id, _ = case.described(source, tensors)
+            _, metadata = case.described(source, tensors, obj_id)
+            case.ok(source.collect(obj_id, metadata, tensors))
+            tensors.drop()
+
+    cycles(1)  # by now the transport has been built
+    seconds = 20 * case.budget.seconds
+    grown = growth(
+        cycles,
+        Watch(list(case.world.transports())),
+        cycles=case.budget.cycles,
+        most_cycles=case.budget.most_cycles,
+        deadline=time.monotonic() + seconds,
+        payload_bytes=payload.nbytes,
+    )
+    if not grown.judged:
+        raise case.cannot(f"only {grown.cycles} cycles could be run in {seconds:g} s, too few to tell a leak")
+    case.require(
+        not grown.leaks,
+        "M6",
+        lambda: f"each object was described twice and freed once: {'; '.join(leak.sentence for leak in grown.leaks)}",
+    )
+
+
+@check("M8")
+def test_what_cannot_be_carried_is_refused_at_once(case: Case) -> None:
+    odd = [each for each in case.kind.refusable_payloads() if not _endangers_us(case, each)]
+    of_any_kind = st.one_of(st.sampled_from(odd), case.kind.payloads(device=case.bench.device, min_tensors=1))
+    payload = case.draw(of_any_kind, "payload")
+    source, destination = case.actors(2)
+    tensors = source.build(payload, case.bench.device)
+    obj_id = case.world.new_object_id()
+    extracting = source.extract(obj_id, tensors)
+    error = case.error(extracting)
+    if error is not None:
+        case.require(bool(str(error).strip()), "M8", f"{payload!r} was refused, and {error!r} does not say why")
+        return
+    metadata = case.ok(extracting)
+    case.arrived(transfer(case, source, destination, obj_id, tensors, metadata), payload)
+    case.ok(source.collect(obj_id, metadata, tensors))
+
+
+def _endangers_us(case: Case, payload: Refusable) -> bool:
+    """Whether a transport that takes the payload for plain memory can crash this very process."""
+    return payload.may_crash and case.bench.engine == "local"
+
+
+def _as_pairs(tensor_meta: Any) -> list[tuple[Any, Any]] | None:
+    """Shapes and dtypes as Ray reads them; None if they cannot be read like that."""
+    try:
+        return [(shape, dtype) for shape, dtype in tensor_meta]
+    except (TypeError, ValueError):
+        return None
+
+
+def _description(case: Case, metadata: bytes) -> tuple[Any, Any]:
+    described = case.world.loads(metadata)
+    return _as_pairs(described.tensor_meta), described.tensor_device
+
+
+def _inserted(payload: Payload, device: str, position: int, another: Callable[[str], list[Any]]) -> list[Any]:
+    tensors = payload.build(device)
+    return [*tensors[:position], *another(device), *tensors[position:]]
+
+
+def _watched(payload: Payload, device: str, take: Callable[[Any], Fingerprint]) -> tuple[list[Any], Fingerprint]:
+    tensors = payload.build(device)
+    return tensors, take(tensors)
+
+
+def _changes(watched: tuple[list[Any], Fingerprint]) -> list[str]:
+    """What has become of the tensors. Where they lie may change, as when a storage moves to shared memory."""
+    tensors, before = watched
+    return [change for change in before.changes(tensors) if ": data pointer was " not in change]
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:199]}…"
