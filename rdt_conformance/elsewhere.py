@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 LOAD_SECONDS = 60
 """For the class to be loaded, which may import a great deal."""
-BUILD_SECONDS = 30
+BUILD_SECONDS = 20
 """For it to be built, which should do next to nothing."""
 _START_SECONDS = 180
 """For Python, Ray and the array library to be there."""

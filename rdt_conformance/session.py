@@ -9,7 +9,6 @@ import json
 import os
 import secrets
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis.configuration import set_hypothesis_home_dir
 
-from rdt_conformance import contract, paths, verdict as judging
+from rdt_conformance import contract, interrupts, paths, verdict as judging
 from rdt_conformance.author import describe
 from rdt_conformance.checks import CheckBroken
 from rdt_conformance.checks.bench import Bench
@@ -168,10 +167,16 @@ class Session:
 
     # --- during the run -------------------------------------------------------------------------------------------
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(self, session: pytest.Session) -> None:
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> Iterator[Any]:
         """Remember that tests were really run; ``--collect-only`` and the like earn no verdict."""
         self._running = not session.config.option.collectonly
+        with interrupts.heeded():
+            return (yield)
+
+    def pytest_runtest_logstart(self) -> None:
+        """Begin no test after Ctrl-C."""
+        interrupts.check()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> None:
@@ -294,11 +299,12 @@ class Session:
 
 
 def _keep_out_of_folder(config: pytest.Config) -> None:
-    """Give Hypothesis another place than the author's folder for the caches it writes."""
-    home = tempfile.TemporaryDirectory(prefix="rdt-conformance-")
-    set_hypothesis_home_dir(home.name)
+    """Leave Hypothesis no place for the caches that it would write into the author's folder.
+
+    It does without them. A temporary folder would stay behind when the run is killed.
+    """
+    set_hypothesis_home_dir(os.path.join(os.devnull, "hypothesis"))
     config.add_cleanup(lambda: set_hypothesis_home_dir(None))
-    config.add_cleanup(home.cleanup)
 
 
 def _check(item: pytest.Item) -> CheckSpec | None:

@@ -15,7 +15,6 @@ from rdt_conformance.checks.moves import transfer
 from rdt_conformance.checks.verdicts import broken
 from rdt_conformance.elsewhere import BUILD_SECONDS, LOAD_SECONDS, Elsewhere, build_elsewhere
 from rdt_conformance.engines.base import Pending
-from rdt_conformance.engines.reference.world import Process
 from rdt_conformance.history import describe_error
 
 MOST_METADATA = 100 << 10

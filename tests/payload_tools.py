@@ -14,7 +14,7 @@ from rdt_conformance.payloads.recipes import ArrayPayload
 
 KINDS: dict[str, Any] = {"torch": kind_for(torch.Tensor), "numpy": kind_for(np.ndarray)}
 
-quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
+quick = settings(max_examples=40, deadline=None, database=None, derandomize=True)
 
 
 def both_kinds(**limits: Any) -> st.SearchStrategy[tuple[Any, ArrayPayload]]:

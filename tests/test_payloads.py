@@ -245,7 +245,7 @@ def test_all_that_is_promised_is_drawn():
     seen: set[str] = set()
 
     @settings(quick, max_examples=600)
-    @given(KINDS["torch"].payloads(max_bytes=256))
+    @given(KINDS["torch"].payloads(max_bytes=1000))
     def collect(payload):
         for recipe in payload.recipes:
             seen.update((recipe.memory.dtype, recipe.memory.origin, recipe.layout.name, recipe.wrap))

@@ -27,13 +27,26 @@ def complete_ways(case: Case) -> list[str]:
     return [RECEIVE, FETCH] if case.target.one_sided.value else [BOTH]
 
 
-def attempts(case: Case, source: Process, destination: Process, way: str) -> Iterator[Attempt]:
-    """Transfers to be aborted: ever larger, until one is caught in flight, unless they are held up for sure."""
+def attempts(
+    case: Case, source: Process, destination: Process, way: str, *, tensors: int = 1, at_least: int = 0
+) -> Iterator[Attempt]:
+    """Transfers to be aborted: ever larger, until one is caught in flight, unless they are held up for sure.
+
+    Args:
+        case: the example that they belong to.
+        source: describes a new object for each.
+        destination: receives them.
+        way: how they are brought to where they can be aborted.
+        tensors: how many make an object.
+        at_least: bytes of the smallest that may have to be caught in flight, if the budget allows as many.
+    """
     sizes = [256] if way in (RECEIVE_ALONE, SEND_ALONE) else []
     if way != RECEIVE_ALONE:  # a small send may return without a receive
-        sizes += [nbytes for nbytes in _SIZES if nbytes <= case.budget.big_bytes for _ in range(2)]
+        within = [nbytes for nbytes in _SIZES if nbytes <= case.budget.big_bytes]
+        sizes += [nbytes for nbytes in within if nbytes >= min(at_least, within[-1]) for _ in range(2)]
     for number, nbytes in enumerate(sizes):
-        attempt = Attempt.of_new_object(case, source, destination, way, case.payload(nbytes, seed=number))
+        payload = case.payload(nbytes, tensors, seed=number)
+        attempt = Attempt.of_new_object(case, source, destination, way, payload)
         yield attempt
         attempt.free()
 

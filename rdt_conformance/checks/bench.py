@@ -88,7 +88,7 @@ class Bench:
         """A transport that has hung before is given less time: the run has failed already and should come to its end."""
         self._hangs += 1
         if self._hangs >= 2:
-            self.patience = Patience(call=max(2.0, 10.0 / self._hangs), abort=5.0)
+            self.patience = Patience(call=max(2.0, 10.0 / self._hangs), abort=max(2.0, 5.0 / self._hangs))
 
     def close(self) -> None:
         """End the run on this engine."""

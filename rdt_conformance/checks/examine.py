@@ -12,9 +12,10 @@ import hypothesis
 import hypothesis.internal.conjecture.engine as hypothesis_engine
 from hypothesis import HealthCheck, Phase, strategies as st
 
+from rdt_conformance import interrupts
 from rdt_conformance.checks.bench import Bench
 from rdt_conformance.checks.case import Case
-from rdt_conformance.checks.verdicts import Broken, NotExercised, authors_frames
+from rdt_conformance.checks.verdicts import Broken, NotExercised, authors_frames, broken
 from rdt_conformance.contract import Level, clause as clause_of
 from rdt_conformance.engines.base import Hung
 from rdt_conformance.engines.reference.errors import NeedsRayError
@@ -103,8 +104,12 @@ class Examination:
         return False
 
     def _example(self, data: st.DataObject) -> None:
+        interrupts.check()
         if self._failure is None and self._out_of_time():
             return
+        if self._failure is not None and not self._failure.example:
+            # Nothing was chosen, so nothing can be made smaller; a leak that took long to see is not looked at again.
+            raise broken(self._failure.clause, self._failure.happened)
         case = Case(self._bench, self._bench.acquire(), self._spec.clauses, data)
         clean = False
         try:

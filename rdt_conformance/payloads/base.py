@@ -115,7 +115,7 @@ class PayloadKind(Protocol):
         ...
 
     def every_view(self, device: str = "cpu") -> Sequence[Payload]:
-        """Payloads of one tensor that is more than contiguous: every layout, and everything that can be done to one."""
+        """Payloads of tensors that are more than contiguous: every layout, alone and with others in its memory."""
         ...
 
     def families(self, *, device: str = "cpu", max_bytes: int = DEFAULT_MAX_BYTES) -> SearchStrategy[Family]:

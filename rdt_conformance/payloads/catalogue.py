@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from rdt_conformance.payloads.layouts import Layout, contiguous, layouts, small_shapes
-from rdt_conformance.payloads.recipes import ArrayPayload
+from rdt_conformance.payloads.recipes import ArrayPayload, ArrayRecipe
 from rdt_conformance.payloads.strategies import ElementType, Wrap, recipe
 
 AnyPayload = TypeVar("AnyPayload", bound=ArrayPayload)
@@ -31,23 +31,27 @@ def every_contiguous(payload_type: type[AnyPayload], elements: Sequence[ElementT
 
 
 def every_view(payload_type: type[AnyPayload], elements: Sequence[ElementType], *, backwards: bool) -> list[AnyPayload]:
-    """Every way to lay out a tensor, and everything that can be done to one.
+    """Every way to lay out a tensor, alone and next to others in the same memory; all that can be done to one.
 
     Args:
-        payload_type: of the payloads, each of one tensor.
+        payload_type: of the payloads, each of one dtype.
         elements: the dtypes; layouts come in the first one.
         backwards: whether strides may be negative.
     """
-    laid_out = [
-        (elements[0], layout, Wrap())
-        for shape in _VIEWED
-        for layout in layouts(shape, backwards=backwards)
-        if not layout.contiguous
+    first, plain = elements[0], contiguous((3, 4))
+    views = [layout for shape in _VIEWED for layout in layouts(shape, backwards=backwards) if not layout.contiguous]
+    samples = [(first, layout, Wrap()) for layout in views]
+    samples += [(element, plain, wrap) for element in elements for wrap in element.wraps]
+    alone = _payloads(payload_type, samples)
+    return alone + [
+        payload_type(together) for payload in alone[: len(views)] for together in _together(*payload.recipes)
     ]
-    plain = contiguous((3, 4))
-    return _payloads(
-        payload_type, laid_out + [(element, plain, wrap) for element in elements for wrap in element.wraps]
-    )
+
+
+def _together(view: ArrayRecipe) -> list[tuple[ArrayRecipe, ...]]:
+    """A view in one object with itself, and with the whole memory that it is a view of."""
+    whole = ArrayRecipe(view.memory, contiguous((view.memory.elements,)))
+    return [(view, view), (view, whole), (whole, view)]
 
 
 def _payloads(payload_type: type[AnyPayload], samples: Sequence[tuple[ElementType, Layout, Wrap]]) -> list[AnyPayload]:

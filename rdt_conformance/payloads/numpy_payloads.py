@@ -53,7 +53,7 @@ def _element_type(dtype: np.dtype) -> ElementType:
     elif dtype.kind == "U":
         # Characters up to U+7FFF: all of them exist.
         mask = np.full(dtype.itemsize // 4, 0x7FFF, f"{dtype.byteorder}u4").tobytes()
-    wraps = [Wrap(origin="read-only memory"), Wrap(origin="unaligned memory")]
+    wraps = [Wrap(origin="read-only memory"), Wrap(origin="unaligned memory", refusable=True)]
     return ElementType(str(dtype), dtype.itemsize, mask, tuple(wraps))
 
 
@@ -138,7 +138,7 @@ class NumpyKind:
         return every_contiguous(NumpyPayload, _element_types(tuple(_DTYPES)))
 
     def every_view(self, device: str = "cpu") -> list[NumpyPayload]:
-        """Payloads of one array that is more than contiguous."""
+        """Payloads of arrays that are more than contiguous."""
         _expect_host(device)
         return every_view(NumpyPayload, _element_types(tuple(_DTYPES)), backwards=True)
 

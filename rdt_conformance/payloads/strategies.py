@@ -110,8 +110,10 @@ def _draft(draw: st.DrawFn, elements: st.SearchStrategy[ElementType], limits: Li
         shape = draw(_any_shape(element.itemsize, limits.max_bytes))
     if limits.plain:
         return element, contiguous(shape), Wrap()
-    layout = draw(_layouts(shape, limits.backwards)) if element.any_layout else contiguous(shape)
-    return element, layout, draw(_wraps(element, limits.refusable))
+    # Drawn for every dtype alike: Hypothesis takes the dtype that needs the fewest draws for the simplest.
+    layout = draw(_layouts(shape, limits.backwards))
+    wrap = draw(_wraps(element, limits.refusable))
+    return element, layout if element.any_layout else contiguous(shape), wrap
 
 
 def recipe(element: ElementType, layout: Layout, wrap: Wrap, seed: int) -> ArrayRecipe:

@@ -91,9 +91,11 @@ def _allocate(memory: Memory, shape: Sequence[int], device: str) -> torch.Tensor
         # Aligned to its elements and no further. With less, torch's own kernels crash.
         room = np.empty(memory.itemsize + memory.nbytes, np.uint8)
         tensor = torch.from_numpy(room[memory.itemsize :]).view(dtype).view(shape)
-    else:
-        with torch.inference_mode(memory.origin == "inference mode"):
+    elif memory.origin == "inference mode":
+        with torch.inference_mode():
             tensor = torch.empty(shape, dtype=dtype, device=device)
+    else:
+        tensor = torch.empty(shape, dtype=dtype, device=device)
     target = torch_memory.storage_bytes(tensor)
     host = target if target.device.type == "cpu" else torch.empty_like(target, device="cpu")
     memory.fill(host.numpy())
@@ -109,7 +111,7 @@ def _wrapped(tensor: torch.Tensor, wrap: str) -> torch.Tensor:
         case "requiring grad":
             return tensor.detach().requires_grad_()
         case "computed from a leaf":
-            return tensor.detach().requires_grad_().view_as(tensor)
+            return tensor.detach().requires_grad_()[...]
         case "nn.Parameter":
             return torch.nn.Parameter(tensor)
         case "of a subclass":
@@ -190,7 +192,7 @@ class TorchKind:
         return every_contiguous(TorchPayload, _element_types(torch.device(device).type))
 
     def every_view(self, device: str = "cpu") -> list[TorchPayload]:
-        """Payloads of one tensor that is more than contiguous."""
+        """Payloads of tensors that are more than contiguous."""
         return every_view(TorchPayload, _element_types(torch.device(device).type), backwards=False)
 
     def families(self, *, device: str = "cpu", max_bytes: int = DEFAULT_MAX_BYTES) -> SearchStrategy[ArrayFamily]:
@@ -207,7 +209,7 @@ class TorchKind:
         return OddTorchPayload.available()
 
     def on_another_device(self, device: str = "cpu") -> list[torch.Tensor]:
-        """One empty tensor on another type of device: on the CPU or, if that is the one, on torch's stand-in for one."""
+        """One empty tensor on another type of device: the CPU or, if that is the one, torch's stand-in for devices."""
         return [torch.empty(0, device="meta" if torch.device(device).type == "cpu" else "cpu")]
 
     def buffers(self, payload: ArrayPayload, device: str = "cpu") -> list[torch.Tensor]:

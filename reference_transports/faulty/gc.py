@@ -18,7 +18,7 @@ from reference_transports._layout import flat_bytes, landing, move_all, sizes
 from reference_transports._wire import SourceEnd
 from reference_transports.faulty import breaks
 from reference_transports.inline import InlineMetadata, InlineTransport
-from reference_transports.shared_memory import SharedMemoryMetadata, SharedMemoryTransport, _Segment
+from reference_transports.shared_memory import SharedMemoryMetadata, SharedMemoryTransport
 from reference_transports.socket_pull import SocketPullTransport
 from reference_transports.tcp import TcpTransport
 
@@ -36,20 +36,21 @@ class KeepsARecordOfEveryObject(InlineTransport):
 
 
 @breaks("G1")
-class ForgetsUnreceivedObjects(SharedMemoryTransport):
-    """Frees a segment when its object was received: one that nobody wanted stays for ever."""
+class ForgetsUnreceivedObjects(SocketPullTransport):
+    """Cleans up after the receivers of an object, and so never after one that had none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._received: set[str] = set()
+
+    def _serve(self, end: SourceEnd) -> None:
+        self._received.add(end.key)
+        super()._serve(end)
 
     def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
-        if obj_id in _RECEIVED:
-            _RECEIVED.discard(obj_id)
+        if obj_id in self._received:
+            self._received.discard(obj_id)
             super().garbage_collect(obj_id, tensor_transport_meta, tensors)
-
-    def recv_multiple_tensors(self, obj_id: str, *args: Any, **kwargs: Any) -> list[Any]:
-        _RECEIVED.add(obj_id)
-        return super().recv_multiple_tensors(obj_id, *args, **kwargs)
-
-
-_RECEIVED: set[str] = set()
 
 
 @breaks("G1")
@@ -84,17 +85,16 @@ class NeverUnmaps(SharedMemoryTransport):
 
 
 @breaks("G1")
-class NeverHangsUp(TcpTransport):
-    """Keeps every connection, to use it again for the next transfer, which never does."""
+class LeavesASocketPerTransfer(TcpTransport):
+    """Opens a pair of sockets for each transfer, to be woken by, and never closes it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._idle: list[socket.socket] = []
+        self._wakers: list[tuple[socket.socket, socket.socket]] = []
 
-    def recv_multiple_tensors(self, obj_id: str, *args: Any, **kwargs: Any) -> list[Any]:
-        tensors = super().recv_multiple_tensors(obj_id, *args, **kwargs)
-        self._idle.append(socket.socket())
-        return tensors
+    def recv_multiple_tensors(self, *args: Any) -> list[Any]:
+        self._wakers.append(socket.socketpair())
+        return super().recv_multiple_tensors(*args)
 
 
 @breaks("G1")
@@ -116,15 +116,20 @@ class FreesByFirstTensor(InlineTransport):
 
 
 @breaks("G2")
-class ExpectsAReceiver(InlineTransport):
-    """Closes the books on an object's receivers, which were never opened if there was none."""
+class ExpectsAReceiver(SocketPullTransport):
+    """Closes the account of an object's receivers, which was never opened if there was none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._receivers: dict[str, int] = {}
+
+    def _serve(self, end: SourceEnd) -> None:
+        self._receivers[end.key] = self._receivers.get(end.key, 0) + 1
+        super()._serve(end)
 
     def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
-        _RECEIVED.remove(obj_id)
-
-    def recv_multiple_tensors(self, obj_id: str, *args: Any, **kwargs: Any) -> list[Any]:
-        _RECEIVED.add(obj_id)
-        return super().recv_multiple_tensors(obj_id, *args, **kwargs)
+        super().garbage_collect(obj_id, tensor_transport_meta, tensors)
+        del self._receivers[obj_id]
 
 
 @breaks("G3")
@@ -292,11 +297,20 @@ class WaitsForAReceiver(SocketPullTransport):
 
 
 @breaks("M7")
-class StagesBeforeItLooks(SharedMemoryTransport):
-    """Makes a segment for an object before it knows whether it can carry it."""
+class ServesBeforeItLooks(SocketPullTransport):
+    """Takes an object in before it knows whether it can carry it."""
 
-    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> SharedMemoryMetadata:
-        staged = self._segments[obj_id] = _Segment(0)
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> TensorTransportMetadata:
+        self._objects[obj_id] = rdt_object
+        return super().extract_tensor_transport_metadata(obj_id, rdt_object)
+
+
+@breaks("M7")
+class ClosesOnlyWhenAllIsWell(InlineTransport):
+    """Opens a file to stage an object in, and does not close it when something goes wrong."""
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+        staging = os.memfd_create("staging")
         metadata = super().extract_tensor_transport_metadata(obj_id, rdt_object)
-        del self._segments[obj_id]
+        os.close(staging)
         return metadata

@@ -25,7 +25,7 @@ from rdt_conformance.engines.reference.worker import DRIVER, Settings
 from rdt_conformance.history import History
 
 if TYPE_CHECKING:
-    from rdt_conformance.payloads.base import Payload
+    from rdt_conformance.payloads.base import Recipe
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Held:
         what = getattr(function, "__name__", "apply")
         return self.process.run(user_code.apply, self.key, function, args, lane=lane, what=what).result(seconds)
 
-    def differences(self, *payloads: Payload) -> list[str]:
+    def differences(self, *payloads: Recipe) -> list[str]:
         """How the kept tensors differ from what was sent; with several payloads, how the kept objects do, in order."""
         seconds = Patience().for_bytes(sum(payload.nbytes for payload in payloads))
         if len(payloads) == 1:
@@ -111,11 +111,11 @@ class Process:
 
     # --- RDT ------------------------------------------------------------------------------------------------------
 
-    def build(self, payload: Payload, device: str = "cpu") -> Held:
+    def build(self, payload: Recipe, device: str = "cpu") -> Held:
         """Tensors that this process has and has not shared yet."""
         return self.make(payload.build, device, seconds=Patience().for_bytes(payload.nbytes))
 
-    def produce(self, what: Payload | Held | Exception, device: str = "cpu") -> Ref:
+    def produce(self, what: Recipe | Held | Exception, device: str = "cpu") -> Ref:
         """Have a task of this actor return tensors (or raise); the driver owns the object."""
         if isinstance(what, Held):
             function, args = user_code.release, (what.key,)
@@ -229,7 +229,7 @@ class World:
     """
 
     def __init__(
-        self, registration: Registration, settings: Settings = Settings(), first_use: Payload | None = None
+        self, registration: Registration, settings: Settings = Settings(), first_use: Recipe | None = None
     ) -> None:
         self._first_use = first_use
         self.transport = registration.name
@@ -310,13 +310,13 @@ def _part(value: Any, index: int) -> Any:
     return value[index]
 
 
-def _differences(value: Any, payload: Payload) -> list[str]:
+def _differences(value: Any, payload: Recipe) -> list[str]:
     # A consumed or gotten object comes as a list of objects, a received one as a list of tensors.
     tensors = value[0] if len(value) == 1 and isinstance(value[0], list) else value
     return payload.differences(tensors)
 
 
-def _differences_of_each(values: Any, payloads: tuple[Payload, ...]) -> list[str]:
+def _differences_of_each(values: Any, payloads: tuple[Recipe, ...]) -> list[str]:
     if len(values) != len(payloads):
         return [f"{len(values)} objects arrived where {len(payloads)} were sent"]
     return [

@@ -1,0 +1,34 @@
+"""Every faulty transport is caught, by the check of the clause that it is named for, and the run ends by itself."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from pathlib import Path
+
+import pytest
+
+import reference_transports.faulty
+from rdt_conformance.contract import Area, Level, clause
+from reference_transports.faulty import FAULTY
+from suite_run import ROOT, run_suite
+
+for module in pkgutil.iter_modules(reference_transports.faulty.__path__):
+    importlib.import_module(f"{reference_transports.faulty.__name__}.{module.name}")
+
+TARGETS = {f"{transport.__module__}:{transport.__qualname__}": broken for transport, broken in FAULTY.items()}
+
+
+def test_the_faults_are_spread_over_all_areas() -> None:
+    assert len(FAULTY) >= 30
+    assert {clause(broken).area for broken in FAULTY.values()} >= set(Area) - {Area.FAULTS}
+
+
+@pytest.mark.parametrize("target", sorted(TARGETS))
+def test_caught(target: str, tmp_path: Path) -> None:
+    broken = clause(TARGETS[target])
+    suite = ROOT / "suites" / f"test_{broken.area.value}.py"
+    run = run_suite(tmp_path, target, "--rdt-profile=quick", str(suite))
+    assert broken.id in run.broken(), run.printed
+    if broken.level is Level.MUST:
+        assert run.status == 1, run.printed

@@ -1,0 +1,77 @@
+"""A run that is interrupted or killed leaves nothing behind: no files, no segments, no processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from suite_run import command, environment, run_suite
+
+TRANSPORTS = ["reference_transports.shared_memory:SharedMemoryTransport", "reference_transports.tcp:TcpTransport"]
+
+
+def traces() -> set[str]:
+    """What could be left on this machine: shared memory, temporary files."""
+    folders = [Path("/dev/shm"), Path(tempfile.gettempdir())]
+    return {str(path) for folder in folders for path in folder.iterdir()}
+
+
+@contextmanager
+def under_way(transport: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A run that has got to its checks."""
+    run = subprocess.Popen(
+        command(transport, "-v", "--no-rdt-report"),
+        cwd=folder,
+        env=environment() | {"TMPDIR": str(folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert run.stdout is not None
+    try:
+        passed = 0
+        while passed < 3:
+            line = run.stdout.readline()
+            assert line, "the run ended before it was interrupted"
+            passed += "PASSED" in line
+        yield run
+    finally:
+        run.kill()
+        run.wait()
+        run.stdout.close()
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_ended_in_mid_run(transport: str, how: signal.Signals, tmp_path: Path) -> None:
+    before = traces()
+    with under_way(transport, tmp_path) as run:
+        children = psutil.Process(run.pid).children(recursive=True)
+        run.send_signal(how)
+        assert run.stdout is not None
+        printed = run.stdout.read()
+        status = run.wait(60)
+    if how is signal.SIGINT:
+        assert status == 2, printed
+        assert "no verdict: the run was ended early" in printed
+    psutil.wait_procs(children, timeout=10)
+    assert not [child for child in children if child.is_running()]
+    assert set(os.listdir(tmp_path)) <= {".benchmarks"}  # pytest-benchmark's own, in every pytest run
+    mine = {path for path in traces() - before if not path.startswith(str(tmp_path))}
+    assert not [path for path in mine if "rdt" in path], mine
+
+
+def test_a_run_after_a_killed_one_is_undisturbed(tmp_path: Path) -> None:
+    transport = TRANSPORTS[0]
+    with under_way(transport, tmp_path) as run:
+        run.kill()
+    after = run_suite(tmp_path, transport, "--rdt-profile=quick", "-k", "test_live_objects_of_one_source_keep_apart")
+    assert after.broken() == set()
