@@ -87,14 +87,14 @@ def _pickled(transport: type[TensorTransportManager]) -> tuple[dict[str, bytes],
 
     By reference is Ray's way. By value is how authors send a class whose module is not there where the actors run.
     """
-    from ray import cloudpickle
+    from rdt_conformance import pickling
 
     sent: dict[str, bytes] = {}
     refused: dict[str, str] = {}
 
     def send(way: str) -> None:
         try:
-            sent[way] = cloudpickle.dumps(transport)
+            sent[way] = pickling.dumps(transport)
         except Exception as error:
             refused[way] = describe(error)
 
@@ -102,11 +102,11 @@ def _pickled(transport: type[TensorTransportManager]) -> tuple[dict[str, bytes],
     module = sys.modules.get(transport.__module__)
     if module is None:
         return sent, refused
-    cloudpickle.register_pickle_by_value(module)
+    pickling.register_pickle_by_value(module)
     try:
         send("by value")
     finally:
-        cloudpickle.unregister_pickle_by_value(module)
+        pickling.unregister_pickle_by_value(module)
     return sent, refused
 
 
@@ -151,11 +151,11 @@ def main() -> None:
 
 
 def _load(sent: dict[str, bytes], elsewhere: Elsewhere) -> type[TensorTransportManager] | None:
-    from ray import cloudpickle
+    from rdt_conformance import pickling
 
     for way, pickled in sent.items():
         try:
-            transport = cloudpickle.loads(pickled)
+            transport = pickling.loads(pickled)
         except Exception as error:
             elsewhere.refused[way] = describe(error)
         else:

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 
 GRACE = 5.0
 """Seconds for such threads to end by themselves, counted from the end of the main thread."""
@@ -27,9 +28,10 @@ def _leave(threads: list[threading.Thread], exit_status: int) -> None:
     deadline = time.monotonic() + GRACE
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
-    alive = [thread.name for thread in threads if thread.is_alive()]
+    alive = Counter(thread.name for thread in threads if thread.is_alive())
     if alive:
-        print(f"rdt-conformance: threads were left that do not end ({', '.join(alive)}); leaving all the same")
+        names = ", ".join(f"{name} ({count})" if count > 1 else name for name, count in alive.items())
+        print(f"rdt-conformance: threads were left that do not end: {names}; leaving all the same")
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(exit_status)

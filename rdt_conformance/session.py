@@ -93,7 +93,6 @@ class Session:
         self._whole = config.args_source is not pytest.Config.ArgsSource.ARGS
         """The user named no files, so it is the shipped suites that run, all of them."""
         if self._whole:
-            _keep_out_of_folder(config)
             config.args = [str(path) for path in paths.suite_files()]
             config.args_source = pytest.Config.ArgsSource.ARGS
         self._selected = 0
@@ -171,7 +170,7 @@ class Session:
     def pytest_runtestloop(self, session: pytest.Session) -> Iterator[Any]:
         """Remember that tests were really run; ``--collect-only`` and the like earn no verdict."""
         self._running = not session.config.option.collectonly
-        with interrupts.heeded():
+        with interrupts.heeded(), _without_caches() if self._whole else nullcontext():
             return (yield)
 
     def pytest_runtest_logstart(self) -> None:
@@ -298,13 +297,17 @@ class Session:
         return secrets.randbelow(2**32)
 
 
-def _keep_out_of_folder(config: pytest.Config) -> None:
+@contextmanager
+def _without_caches() -> Iterator[None]:
     """Leave Hypothesis no place for the caches that it would write into the author's folder.
 
     It does without them. A temporary folder would stay behind when the run is killed.
     """
     set_hypothesis_home_dir(os.path.join(os.devnull, "hypothesis"))
-    config.add_cleanup(lambda: set_hypothesis_home_dir(None))
+    try:
+        yield
+    finally:
+        set_hypothesis_home_dir(None)
 
 
 def _check(item: pytest.Item) -> CheckSpec | None:

@@ -43,7 +43,7 @@ def test_freed_objects_leave_nothing(case: Case) -> None:
 @check("G2")
 def test_freeing_works_however_often_the_object_was_received(case: Case) -> None:
     payload = case.draw(case.payloads(), "payload")
-    source = case.draw(_sources(case), "source")
+    source = case.draw(st.sampled_from(_sources(case)), "source")
     ways = case.draw(st.lists(_ways(case), max_size=3), "received as")
     destinations = case.actors(3)[1:]
     shared = _share(case, source, payload)
@@ -54,12 +54,8 @@ def test_freeing_works_however_often_the_object_was_received(case: Case) -> None
 
 @check("G2")
 def test_freeing_an_object_without_tensors_works(case: Case) -> None:
-    nothing = case.draw(case.payloads(min_tensors=0, max_tensors=0), "payload")
-    source = case.draw(_sources(case), "source")
-    tensors = _built(case, source, nothing)
-    obj_id = case.world.new_object_id()
-    metadata = case.ok(source.extract(obj_id, tensors), "M4")
-    _free(case, _Shared(nothing, source, tensors, obj_id, metadata))
+    for source in _sources(case):
+        _free(case, _share(case, source, case.payload(0, count=0), clause="M4"))
 
 
 @check("G3", "G3b")
@@ -112,7 +108,7 @@ def test_what_was_received_outlives_the_object(case: Case) -> None:
 @check("G6")
 def test_no_reference_to_freed_tensors_remains(case: Case) -> None:
     payload = case.draw(case.payloads(), "payload")
-    source = case.draw(_sources(case), "source")
+    source = case.draw(st.sampled_from(_sources(case)), "source")
     ways = case.draw(st.lists(_ways(case), max_size=2), "received as")
     destination = case.actors(2)[1]
     tracked = source.make(case.kind.tracked, payload, case.bench.device)
@@ -131,7 +127,7 @@ def test_freeing_between_fetch_and_wait(case: Case) -> None:
     source, destination = case.actors(2)
     shared = _share(case, source, payload)
     fetching = destination.fetch(shared.obj_id, shared.metadata, case.comm_for_get(destination))
-    case.ok(fetching)
+    case.ok(fetching, "L1")
     newcomer = _replace(case, shared)
     _expect_error_or_exact(case, shared, destination, fetching)
     _free(case, newcomer)
@@ -162,7 +158,7 @@ def test_memory_that_is_allocated_again_in_another_size(case: Case) -> None:
         payload = case.payload(size, seed=seed)
         tensors = room.derive(case.kind.build_in, payload)
         addresses.add(tensors.apply(_address, case.kind.fingerprint))
-        shared = _share(case, source, payload, tensors)
+        shared = _share(case, source, payload, tensors, "G8")
         case.arrived(_receive(case, shared, destination, way), payload)
         _free(case, shared)
     if len(addresses) == 1:
@@ -240,22 +236,23 @@ def _built(case: Case, process: Process, payload: Payload) -> Held:
     return process.build(payload, case.bench.device)
 
 
-def _share(case: Case, source: Process, payload: Payload, tensors: Held | None = None) -> _Shared:
+def _share(case: Case, source: Process, payload: Payload, tensors: Held | None = None, clause: str = "L1") -> _Shared:
     """Make an object of tensors, or of new ones, by a single call."""
     tensors = tensors or _built(case, source, payload)
-    return _Shared(payload, source, tensors, *case.described(source, tensors))
+    obj_id = case.world.new_object_id()
+    return _Shared(payload, source, tensors, obj_id, case.ok(source.extract(obj_id, tensors), clause))
 
 
 def _share_family(case: Case, source: Process, payloads: Sequence[Payload], members: Held) -> list[_Shared]:
-    shared = [_share(case, source, payload, members.part(number)) for number, payload in enumerate(payloads)]
+    shared = [_share(case, source, each, members.part(number), "L5") for number, each in enumerate(payloads)]
     members.drop()
     return shared
 
 
-def _sources(case: Case) -> st.SearchStrategy[Process]:
+def _sources(case: Case) -> list[Process]:
     """Who may share an object: an actor, and the driver by a put."""
-    actor = case.actors(1)[0]
-    return st.sampled_from([actor, case.driver] if case.target.one_sided.value else [actor])
+    actors = case.actors(1)
+    return [*actors, case.driver] if case.target.one_sided.value else actors
 
 
 def _ways(case: Case) -> st.SearchStrategy[str]:

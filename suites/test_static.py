@@ -7,11 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
-from ray import cloudpickle
 from ray.experimental import CommunicatorMetadata, TensorTransportMetadata
 
+from rdt_conformance import pickling
 from rdt_conformance.checks import Case, check
-from rdt_conformance.checks.moves import transfer
 from rdt_conformance.checks.verdicts import broken
 from rdt_conformance.elsewhere import BUILD_SECONDS, LOAD_SECONDS, Elsewhere, build_elsewhere
 from rdt_conformance.engines.base import Pending
@@ -42,13 +41,11 @@ def test_the_kind_of_transport_never_changes(case: Case) -> None:
     payload = case.draw(case.payloads(), "payload")
     source, destination = case.actors(2)
     _expect_kind(case, "before the first object")
-    held = source.build(payload, case.bench.device)
-    obj_id, metadata = case.described(source, held)
-    _expect_kind(case, "while an object is alive")
-    received = transfer(case, source, destination, obj_id, held, metadata)
+    ref = source.produce(payload)
+    case.ok(destination.consume(ref), "L1").drop()
     _expect_kind(case, "after a transfer")
-    received.drop()
-    case.ok(source.collect(obj_id, metadata, held))
+    ref.drop()
+    case.world.host.wait_idle(case.patience.call)
     _expect_kind(case, "after the object was freed")
 
 
@@ -105,7 +102,8 @@ def test_exceptions_travel(case: Case) -> None:
 @check("S7")
 def test_metadata_of_a_thousand_tensors_are_small(case: Case) -> None:
     (source,) = case.actors(1)
-    _, metadata = case.described(source, source.build(case.payload(1_000, count=1_000), case.bench.device))
+    tensors = source.build(case.payload(1_000, count=1_000), case.bench.device)
+    metadata = case.ok(source.extract(case.world.new_object_id(), tensors), "D2")
     case.fact("metadata of 1,000 tensors", f"{len(metadata):,} bytes")
     case.require(
         len(metadata) <= MOST_METADATA,
@@ -235,7 +233,7 @@ def _refused_tensors(case: Case) -> Exception | None:
 
 def _foreign_metadata(case: Case) -> Exception | None:
     (destination,) = case.actors(1)
-    metadata = cloudpickle.dumps(TensorTransportMetadata([], None))
+    metadata = pickling.dumps(TensorTransportMetadata([], None))
     comm = case.comm_for_get(destination)
     return case.error(destination.recv(case.world.new_object_id(), metadata, comm), "R6")
 
@@ -250,11 +248,11 @@ def _buffers_that_do_not_fit(case: Case) -> Exception | None:
 def _obstacle(error: Exception) -> str:
     """Why an exception would not arrive as what it is, completing the sentence "it …"; empty if it would."""
     try:
-        pickled = cloudpickle.dumps(error)
+        pickled = pickling.dumps(error)
     except Exception as obstacle:
         return f"cannot be pickled: {describe_error(obstacle)}"
     try:
-        arrived = cloudpickle.loads(pickled)
+        arrived = pickling.loads(pickled)
     except Exception as obstacle:
         return f"can be pickled but not unpickled: {describe_error(obstacle)}"
     there, here = type(arrived), type(error)

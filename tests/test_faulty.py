@@ -7,11 +7,11 @@ import pkgutil
 from pathlib import Path
 
 import pytest
+from suite_run import ROOT, run_suite
 
 import reference_transports.faulty
 from rdt_conformance.contract import Area, Level, clause
 from reference_transports.faulty import FAULTY
-from suite_run import ROOT, run_suite
 
 for module in pkgutil.iter_modules(reference_transports.faulty.__path__):
     importlib.import_module(f"{reference_transports.faulty.__name__}.{module.name}")

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-
 from suite_run import command, environment, run_suite
 
 TRANSPORTS = ["reference_transports.shared_memory:SharedMemoryTransport", "reference_transports.tcp:TcpTransport"]

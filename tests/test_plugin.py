@@ -441,7 +441,7 @@ def test_results_come_back_from_the_workers_of_xdist(run: Run, pytester: pytest.
 @pytest.mark.parametrize(
     ("left", "status", "said"),
     [
-        ("threading.Thread(target=threading.Event().wait, name='pump').start()", 7, "(pump)"),
+        ("threading.Thread(target=threading.Event().wait, name='pump').start()", 7, ": pump;"),
         ("pool = concurrent.futures.ThreadPoolExecutor(); pool.submit(print).result()", 0, ""),
     ],
 )

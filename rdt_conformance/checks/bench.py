@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rdt_conformance.checks.budget import PROFILES, Budget
 from rdt_conformance.engines.base import Patience
 from rdt_conformance.engines.reference.registry import Registration
-from rdt_conformance.engines.reference.worker import Settings
+from rdt_conformance.engines.reference.worker import AS_IN_RAY, Settings
 from rdt_conformance.engines.reference.world import World
 from rdt_conformance.payloads import kind_for
 from rdt_conformance.results import CheckResult
@@ -57,7 +57,7 @@ class Bench:
         digest = hashlib.sha256(f"{self.seed}:{check}:{self.engine}".encode()).digest()
         return int.from_bytes(digest[:8], "big")
 
-    def new_world(self, settings: Settings = Settings(), *, used: bool = True) -> World:
+    def new_world(self, settings: Settings = AS_IN_RAY, *, used: bool = True) -> World:
         """A fresh world; `release` it in the end. Unless `used`, its actors have never touched the transport."""
         return World(self.registration, settings, self.kind.simple(16) if used else None)
 
@@ -85,7 +85,7 @@ class Bench:
         world.close()
 
     def note_hang(self) -> None:
-        """A transport that has hung before is given less time: the run has failed already and should come to its end."""
+        """A transport that has hung before is given less time: the run has failed already and should end."""
         self._hangs += 1
         if self._hangs >= 2:
             self.patience = Patience(call=max(2.0, 10.0 / self._hangs), abort=max(2.0, 5.0 / self._hangs))

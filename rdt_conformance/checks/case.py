@@ -13,7 +13,7 @@ from rdt_conformance.checks.verdicts import NotExercised, broken
 from rdt_conformance.contract import Level, clause as clause_of
 from rdt_conformance.engines.base import Hung, Pending, origin_of
 from rdt_conformance.engines.reference.errors import ActorDiedError, NeedsRayError, ProtocolError
-from rdt_conformance.engines.reference.worker import Settings
+from rdt_conformance.engines.reference.worker import AS_IN_RAY, Settings
 from rdt_conformance.history import describe_error
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class Case:
         """This example leaves calls under way on purpose; its world is not used again."""
         self.left_blocked = True
 
-    def renew(self, settings: Settings = Settings(), *, used: bool = False) -> None:
+    def renew(self, settings: Settings = AS_IN_RAY, *, used: bool = False) -> None:
         """Go on in a fresh world with other settings. Unless `used`, its actors have never touched the transport."""
         self.bench.release(self.world, again=False)
         self.world = self.bench.new_world(settings, used=used)

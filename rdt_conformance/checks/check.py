@@ -35,7 +35,9 @@ class CheckSpec:
     body: Callable[[Case], None]
 
 
-def check(*clauses: str, situational: tuple[str, ...] = ()) -> Callable[[Callable[[Case], None]], Callable[[Bench], None]]:
+def check(
+    *clauses: str, situational: tuple[str, ...] = ()
+) -> Callable[[Callable[[Case], None]], Callable[[Bench], None]]:
     """Make a pytest test of a function that takes a `Case`.
 
     Raises:
@@ -59,8 +61,10 @@ def check(*clauses: str, situational: tuple[str, ...] = ()) -> Callable[[Callabl
             if result.outcome == "broken":
                 raise CheckBroken("\n\n".join(story.render(failure) for failure in result.failures))
 
-        functools.update_wrapper(run, body)
-        del run.__wrapped__  # pytest would look for the body's parameters
+        # Not functools.wraps: pytest would follow __wrapped__ and look for the body's parameters.
+        for attribute in functools.WRAPPER_ASSIGNMENTS:
+            if attribute != "__annotations__":
+                setattr(run, attribute, getattr(body, attribute))
         run.__rdt_check__ = spec  # type: ignore[attr-defined]
         return run
 

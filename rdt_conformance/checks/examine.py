@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import hypothesis.internal.conjecture.engine as hypothesis_engine
 from hypothesis import HealthCheck, Phase, strategies as st
+from hypothesis.errors import Flaky, Unsatisfiable
 
 from rdt_conformance import interrupts
 from rdt_conformance.checks.bench import Bench
@@ -23,6 +24,13 @@ from rdt_conformance.results import CheckResult, Failure
 
 if TYPE_CHECKING:
     from rdt_conformance.checks.check import CheckSpec
+
+
+class _TimeIsOver(BaseException):
+    """Ends the search. Not an Exception, which Hypothesis would take for a failing example.
+
+    An example that returned without its choices would make it say that the check does not choose reproducibly.
+    """
 
 
 class Examination:
@@ -76,7 +84,7 @@ class Examination:
             deadline=None,
             report_multiple_bugs=False,
             print_blob=False,
-            suppress_health_check=list(HealthCheck),
+            suppress_health_check=[each for each in HealthCheck],
             phases=(Phase.generate, Phase.shrink),
         )
 
@@ -88,25 +96,30 @@ class Examination:
 
         try:
             search()
-        except (Broken, Hung):
+        except (Broken, Hung, _TimeIsOver):
             return False
-        except (hypothesis.errors.Flaky, BaseExceptionGroup):
+        except Flaky as flaky:
+            if self._failure is None:  # the check's own choices are not reproducible
+                self._note_crash(flaky)
             return True
-        except hypothesis.errors.Unsatisfiable:
+        except Unsatisfiable:
             self._reason = self._reason or "every example was refused or led nowhere"
         except NotExercised as reason:
             self._reason = str(reason)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as crash:
-            self.crash = crash
-            self._reason = f"the check itself crashed: {type(crash).__name__}: {crash}"
+            self._note_crash(crash)
         return False
+
+    def _note_crash(self, crash: BaseException) -> None:
+        self.crash = crash
+        self._reason = f"the check itself crashed: {type(crash).__name__}: {crash}"
 
     def _example(self, data: st.DataObject) -> None:
         interrupts.check()
         if self._failure is None and self._out_of_time():
-            return
+            raise _TimeIsOver
         if self._failure is not None and not self._failure.example:
             # Nothing was chosen, so nothing can be made smaller; a leak that took long to see is not looked at again.
             raise broken(self._failure.clause, self._failure.happened)

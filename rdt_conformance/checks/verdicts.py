@@ -6,7 +6,13 @@ import functools
 import traceback
 from pathlib import Path
 
-_OURS = (str(Path(__file__).parent.parent), "/site-packages/hypothesis/", "/_pytest/", "/pluggy/", "/concurrent/futures/")
+_OURS = (
+    str(Path(__file__).parent.parent),
+    "/site-packages/hypothesis/",
+    "/_pytest/",
+    "/pluggy/",
+    "/concurrent/futures/",
+)
 
 
 class Broken(AssertionError):

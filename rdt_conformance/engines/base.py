@@ -9,8 +9,7 @@ from __future__ import annotations
 import enum
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
+from concurrent.futures import Future, TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -79,10 +78,7 @@ class Origin:
 def mark_origin(error: BaseException, origin: Origin) -> None:
     """Remember where in the transport `error` came from; the innermost call wins."""
     if origin_of(error) is None:
-        try:
-            error.__rdt_origin__ = origin  # type: ignore[attr-defined]
-        except AttributeError:  # an exception class with __slots__
-            error.add_note(f"raised by {origin}")
+        error.__dict__["__rdt_origin__"] = origin  # past any __setattr__ that the class may have
 
 
 def origin_of(error: BaseException | None) -> Origin | None:

@@ -7,6 +7,7 @@ import mmap
 import os
 import socket
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,9 +93,9 @@ class LeavesASocketPerTransfer(TcpTransport):
         super().__init__()
         self._wakers: list[tuple[socket.socket, socket.socket]] = []
 
-    def recv_multiple_tensors(self, *args: Any) -> list[Any]:
+    def recv_multiple_tensors(self, *args: Any, **kwargs: Any) -> list[Any]:
         self._wakers.append(socket.socketpair())
-        return super().recv_multiple_tensors(*args)
+        return super().recv_multiple_tensors(*args, **kwargs)
 
 
 @breaks("G1")
@@ -243,19 +244,19 @@ class _TrustsTheSegment(SharedMemoryTransport):
 
 @dataclass
 class _Later(FetchRequest):
-    arguments: tuple[Any, ...]
+    receive: Callable[[], list[Any]]
 
 
 @breaks("G7")
 class FetchesWhenWaitedFor(_TrustsTheSegment):
     """Does not begin before the wait, and does not ask whether the object is still there."""
 
-    def fetch_multiple_tensors(self, obj_id: str, *arguments: Any) -> FetchRequest:
-        return _Later(obj_id, [], arguments)
+    def fetch_multiple_tensors(self, *args: Any, **kwargs: Any) -> FetchRequest:
+        return _Later(args[0], [], functools.partial(self.recv_multiple_tensors, *args, **kwargs))
 
     def wait_fetch_complete(self, fetch_request: FetchRequest, timeout: float = -1) -> list[Any]:
         assert isinstance(fetch_request, _Later)
-        return self.recv_multiple_tensors(fetch_request.obj_id, *fetch_request.arguments)
+        return fetch_request.receive()
 
 
 @breaks("G9")
@@ -291,7 +292,7 @@ class WaitsForAReceiver(SocketPullTransport):
 
     def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
         if obj_id not in self._received:
-            threading.Event().wait(1.5)
+            threading.Event().wait(1.1)
         self._received.discard(obj_id)
         super().garbage_collect(obj_id, tensor_transport_meta, tensors)
 

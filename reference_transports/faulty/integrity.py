@@ -38,8 +38,17 @@ class _Repacked(InlineTransport):
 class _Unpacked(InlineTransport):
     """Returns something else than the tensors that arrived."""
 
-    def recv_multiple_tensors(self, *args: Any) -> list[Any]:
-        return self.unpack(super().recv_multiple_tensors(*args))
+    def recv_multiple_tensors(
+        self,
+        obj_id: str,
+        tensor_transport_metadata: TensorTransportMetadata,
+        communicator_metadata: CommunicatorMetadata,
+        target_buffers: list[Any] | None = None,
+    ) -> list[Any]:
+        tensors = super().recv_multiple_tensors(
+            obj_id, tensor_transport_metadata, communicator_metadata, target_buffers
+        )
+        return self.unpack(tensors)
 
     def unpack(self, tensors: list[Any]) -> list[Any]:
         """What the user gets."""
@@ -164,8 +173,13 @@ class KeysTensorsByAddress(InlineTransport):
 class EmptiesWhatItSent(TcpTransport):
     """Takes the tensors for its own send buffers, and clears them for the next use."""
 
-    def send_multiple_tensors(self, tensors: list[Any], *args: Any) -> None:
-        super().send_multiple_tensors(tensors, *args)
+    def send_multiple_tensors(
+        self,
+        tensors: list[Any],
+        tensor_transport_metadata: TensorTransportMetadata,
+        communicator_metadata: CommunicatorMetadata,
+    ) -> None:
+        super().send_multiple_tensors(tensors, tensor_transport_metadata, communicator_metadata)
         for tensor in tensors:
             flat_bytes(tensor)[:] = bytes(tensor.nbytes)
 

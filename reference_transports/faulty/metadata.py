@@ -20,7 +20,6 @@ class DescribesTheLargestFirst(InlineTransport):
     """Sorts the tensors by size, to pack them well, and does not sort them back."""
 
     def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
-        """Describe and copy the tensors."""
         by_size = sorted(rdt_object, key=lambda tensor: tensor.nbytes, reverse=True)
         return super().extract_tensor_transport_metadata(obj_id, by_size)
 
@@ -30,7 +29,6 @@ class DescribesShapesAsLists(InlineTransport):
     """Turns shapes into lists, as JSON does; a list equals no shape, so every target buffer is refused."""
 
     def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
-        """Describe and copy the tensors."""
         metadata = super().extract_tensor_transport_metadata(obj_id, rdt_object)
         return replace(metadata, tensor_meta=[(list(shape), dtype) for shape, dtype in metadata.tensor_meta])
 
@@ -40,7 +38,6 @@ class GivesTheDeviceItself(InlineTransport):
     """Gives the tensors' torch.device, which equals none of the strings that were registered."""
 
     def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> Any:
-        """Describe and copy the tensors."""
         metadata = super().extract_tensor_transport_metadata(obj_id, rdt_object)
         return replace(metadata, tensor_device=rdt_object[0].device if rdt_object else None)
 
@@ -50,7 +47,6 @@ class LeavesTheDeviceOut(InlineTransport):
     """Does not set the device, as it knows only one."""
 
     def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
-        """Describe and copy the tensors."""
         return replace(super().extract_tensor_transport_metadata(obj_id, rdt_object), tensor_device=None)
 
 
@@ -59,7 +55,6 @@ class LooksAtTheFirstTensorOnly(InlineTransport):
     """Takes the device of the first tensor for that of all."""
 
     def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
-        """Describe and copy the tensors."""
         describe(rdt_object[:1])
         return InlineMetadata(
             tensor_meta=[(tensor.shape, tensor.dtype) for tensor in rdt_object],
@@ -73,7 +68,6 @@ class ExpectsAtLeastOneTensor(InlineTransport):
     """Reads the device from the first tensor, which there may not be."""
 
     def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
-        """Describe and copy the tensors."""
         metadata = super().extract_tensor_transport_metadata(obj_id, rdt_object)
         return replace(metadata, tensor_device=rdt_object[0].device.type)
 
@@ -87,14 +81,12 @@ class FreesWhatWasNeverRegistered(SharedMemoryTransport):
         self._handles: dict[str, int] = {}
 
     def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> SharedMemoryMetadata:
-        """Describe the tensors and write them to a segment."""
         metadata = super().extract_tensor_transport_metadata(obj_id, rdt_object)
         if rdt_object:
             self._handles[obj_id] = metadata.fd
         return metadata
 
     def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
-        """Free the object's segment."""
         handle = self._handles.pop(obj_id, None)
         if handle is None and obj_id in self._segments:
             raise TypeError("cannot deregister None")
@@ -112,7 +104,6 @@ class ReceivesAtLeastOneTensor(InlineTransport):
         communicator_metadata: CommunicatorMetadata,
         target_buffers: list[Any] | None = None,
     ) -> list[Any]:
-        """The tensors, in the target buffers if there are any, else in memory of their own."""
         assert tensor_transport_metadata.tensor_meta[0] is not None
         return super().recv_multiple_tensors(obj_id, tensor_transport_metadata, communicator_metadata, target_buffers)
 
@@ -122,7 +113,6 @@ class MakesTensorsContiguousInPlace(InlineTransport):
     """Gives the producer's own tensors another memory and other strides."""
 
     def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
-        """Describe and copy the tensors."""
         describe(rdt_object)
         for tensor in rdt_object:
             tensor.data = tensor.data.contiguous()
@@ -134,7 +124,6 @@ class SwitchesGradientsOff(InlineTransport):
     """Wants to read the tensors with numpy, which refuses those that require a gradient."""
 
     def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
-        """Describe and copy the tensors."""
         describe(rdt_object)
         for tensor in rdt_object:
             tensor.detach_()
@@ -146,7 +135,6 @@ class RegistersAnObjectOnce(SocketPullTransport):
     """Takes an object that it knows already for a mistake."""
 
     def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> TensorTransportMetadata:
-        """Describe the tensors and serve them from now on."""
         if obj_id in self._objects:
             raise ValueError(f"object {obj_id} is already registered")
         return super().extract_tensor_transport_metadata(obj_id, rdt_object)
@@ -161,14 +149,12 @@ class CountsEveryExtract(SocketPullTransport):
         self._counts: dict[int, int] = {}
 
     def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> TensorTransportMetadata:
-        """Describe the tensors and serve them from now on."""
         metadata = super().extract_tensor_transport_metadata(obj_id, rdt_object)
         for tensor in rdt_object:
             self._counts[tensor.data_ptr()] = self._counts.get(tensor.data_ptr(), 0) + 1
         return metadata
 
     def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
-        """Stop serving the object."""
         super().garbage_collect(obj_id, tensor_transport_meta, tensors)
         for tensor in tensors:
             self._counts[tensor.data_ptr()] -= 1
@@ -181,7 +167,6 @@ class TakesQuantizedTensorsForNumbers(InlineTransport):
     """Carries the integers of a quantized tensor and loses what they stand for."""
 
     def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
-        """Describe and copy the tensors."""
         plain = [tensor.int_repr() if tensor.is_quantized else tensor for tensor in rdt_object]
         return super().extract_tensor_transport_metadata(obj_id, plain)
 
@@ -197,7 +182,6 @@ class RefusesAtTheReceiver(InlineTransport):
         communicator_metadata: CommunicatorMetadata,
         target_buffers: list[Any] | None = None,
     ) -> list[Any]:
-        """The tensors, in the target buffers if there are any, else in memory of their own."""
         for _, dtype in tensor_transport_metadata.tensor_meta:
-            torch.empty(0, dtype=dtype).numpy()
+            torch.empty(0, dtype=dtype).numpy()  # pyright: ignore[reportCallIssue, reportArgumentType]
         return super().recv_multiple_tensors(obj_id, tensor_transport_metadata, communicator_metadata, target_buffers)

@@ -51,7 +51,6 @@ class NamesItsAgent(InlineTransport):
     """Mistakes the name of the backend for a name of its own."""
 
     def tensor_transport_backend(self) -> str:
-        """A name that no other process has."""
         return f"INLINE-{uuid.uuid4().hex[:8]}"
 
 
@@ -65,7 +64,6 @@ class ReceivesWithoutTargetBuffers(InlineTransport):
         tensor_transport_metadata: TensorTransportMetadata,
         communicator_metadata: CommunicatorMetadata,
     ) -> list[Any]:
-        """The tensors, in memory of their own."""
         return super().recv_multiple_tensors(obj_id, tensor_transport_metadata, communicator_metadata)
 
 
@@ -86,7 +84,6 @@ class WaitsForSeconds(SocketPullTransport):
     def wait_fetch_complete(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, fetch_request: FetchRequest, seconds: float = -1
     ) -> list[Any]:
-        """The tensors, when they have come."""
         return super().wait_fetch_complete(fetch_request, seconds)
 
 
@@ -97,7 +94,6 @@ def _counting(lock: threading.Lock) -> type[TensorTransportManager]:
         def garbage_collect(
             self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]
         ) -> None:
-            """Nothing to do, one at a time."""
             with lock:
                 super().garbage_collect(obj_id, tensor_transport_meta, tensors)
 
@@ -125,7 +121,6 @@ class SendsALock(InlineTransport):
     """Has a lock in its metadata."""
 
     def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
-        """Describe and copy the tensors."""
         metadata = super().extract_tensor_transport_metadata(obj_id, rdt_object)
         return _MetadataWithALock(metadata.tensor_meta, metadata.tensor_device, metadata.payload)
 
@@ -146,7 +141,6 @@ class RaisesWhatCannotTravel(InlineTransport):
         communicator_metadata: CommunicatorMetadata,
         target_buffers: list[Any] | None = None,
     ) -> list[Any]:
-        """The tensors, in the target buffers if there are any, else in memory of their own."""
         try:
             return super().recv_multiple_tensors(
                 obj_id, tensor_transport_metadata, communicator_metadata, target_buffers
@@ -165,7 +159,6 @@ class RepeatsItsAgentForEveryTensor(InlineTransport):
     """Describes the source anew with every tensor."""
 
     def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
-        """Describe and copy the tensors."""
         metadata = super().extract_tensor_transport_metadata(obj_id, rdt_object)
         agent = pickle.dumps({"backend": "INLINE", "host": socket.gethostname(), "key": "0" * 64})
         agents = [agent + obj_id.encode() + bytes([index % 256]) for index in range(len(rdt_object))]
@@ -183,12 +176,10 @@ class KnowsOnlyActorsItHasMet(InlineTransport):
     def get_communicator_metadata(
         self, src_actor: Any, dst_actor: Any, backend: str | None = None
     ) -> CommunicatorMetadata:
-        """Nothing, but remember the actors."""
         self._met |= dict.fromkeys((src_actor, dst_actor), True)
         return super().get_communicator_metadata(src_actor, dst_actor, backend)
 
     def actor_has_tensor_transport(self, actor: Any) -> bool:
-        """True for those that took part in a transfer."""
         return self._met[actor]
 
 
@@ -197,7 +188,6 @@ class ForgetsToAnswer(InlineTransport):
     """Looks whether it works, and does not return what it found."""
 
     def actor_has_tensor_transport(self, actor: Any) -> Any:
-        """Whether the actor's name can be read."""
         _ = actor is not None
 
 

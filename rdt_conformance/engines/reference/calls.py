@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 def extract(worker: Worker, transport: str, obj_id: str, tensors: int) -> bytes:
     """extract_tensor_transport_metadata for kept tensors."""
     held = worker.held[tensors]
-    return dump(
-        worker.call(transport, "extract_tensor_transport_metadata", obj_id, held, obj_id=obj_id)
-    )
+    return dump(worker.call(transport, "extract_tensor_transport_metadata", obj_id, held, obj_id=obj_id))
 
 
 def communicator(worker: Worker, transport: str, source: str | None, destination: str | None) -> bytes:
@@ -70,9 +68,7 @@ def wait(worker: Worker, transport: str, obj_id: str, request: int, timeout: flo
 
 def collect(worker: Worker, transport: str, obj_id: str, metadata: bytes, tensors: int) -> None:
     """garbage_collect for kept tensors, which stay kept until the suite drops them."""
-    worker.call(
-        transport, "garbage_collect", obj_id, load(metadata), worker.held[tensors], obj_id=obj_id
-    )
+    worker.call(transport, "garbage_collect", obj_id, load(metadata), worker.held[tensors], obj_id=obj_id)
 
 
 def abort(worker: Worker, transport: str, obj_id: str, comm: bytes) -> None:

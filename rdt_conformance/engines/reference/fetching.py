@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Any
 
-from ray import cloudpickle
-
+from rdt_conformance import pickling
 from rdt_conformance.engines.base import Lane
 from rdt_conformance.engines.reference import packing, targets, work
 from rdt_conformance.engines.reference.errors import GetTimeoutError, ObjectFetchTimedOutError
@@ -105,7 +104,5 @@ class Fetcher:
 
     def _finish(self, entry: Entry, request: Any, timeout: float, through_store: bool) -> list[Any]:
         if through_store:
-            return cloudpickle.loads(request.result(timeout))
-        return self._worker.call(
-            entry.transport, "wait_fetch_complete", request, timeout=timeout, obj_id=entry.obj_id
-        )
+            return pickling.loads(request.result(timeout))
+        return self._worker.call(entry.transport, "wait_fetch_complete", request, timeout=timeout, obj_id=entry.obj_id)

@@ -11,8 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ray import cloudpickle
-
+from rdt_conformance import pickling
 from rdt_conformance.engines.base import Lane
 from rdt_conformance.engines.reference import work
 from rdt_conformance.engines.reference.errors import ActorDiedError
@@ -55,9 +54,7 @@ class Monitor:
         number = next(self._numbers)
         with self._changed:
             self._watched[number] = transfer
-            heapq.heappush(
-                self._deadlines, (time.monotonic() + self._worker.settings.fetch_fail_timeout, number)
-            )
+            heapq.heappush(self._deadlines, (time.monotonic() + self._worker.settings.fetch_fail_timeout, number))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._watch_deadlines, name="rdt-monitor", daemon=True)
                 self._thread.start()
@@ -123,7 +120,7 @@ class Monitor:
         return [transfer.destination] if one_sided else [transfer.source, transfer.destination]
 
     def _destroy_group(self, transfer: Transfer) -> None:
-        name = getattr(cloudpickle.loads(transfer.communicator), "communicator_name", None)
+        name = getattr(pickling.loads(transfer.communicator), "communicator_name", None)
         if name is None:
             return
         try:

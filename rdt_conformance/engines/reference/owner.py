@@ -10,8 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ray import cloudpickle
-
+from rdt_conformance import pickling
 from rdt_conformance.engines.base import Lane
 from rdt_conformance.engines.reference import refs, work
 from rdt_conformance.engines.reference.dispatch import Dispatcher
@@ -159,7 +158,7 @@ class Owner:
         def freeze(argument: Any) -> bytes | Passed:
             if isinstance(argument, Ref):
                 return Passed(argument.obj_id, passed[argument.obj_id].created.result(0).skeleton)
-            return cloudpickle.dumps(argument)
+            return pickling.dumps(argument)
 
         # Values are frozen now, so that a caller may change them; refs once they exist.
         frozen = [argument if isinstance(argument, Ref) else freeze(argument) for argument in args]
@@ -379,6 +378,6 @@ def _on_created(worker: Worker, obj_id: str, done: Future[Created]) -> None:
 
 def _deliver(worker: Worker, done: Future[Any], result: Future[Any]) -> None:
     try:
-        result.set_result(cloudpickle.loads(done.result()))
+        result.set_result(pickling.loads(done.result()))
     except BaseException as error:
         result.set_exception(error)

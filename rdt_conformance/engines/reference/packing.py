@@ -11,12 +11,11 @@ import pickle
 from collections.abc import Sequence
 from typing import Any
 
-from ray import cloudpickle
-
+from rdt_conformance import pickling
 from rdt_conformance.engines.reference.refs import Ref
 
 
-class _TensorPickler(cloudpickle.CloudPickler):
+class _TensorPickler(pickling.CloudPickler):
     """Pickles a value with its tensors replaced by their number."""
 
     def __init__(self, file: io.BytesIO, data_type: type) -> None:

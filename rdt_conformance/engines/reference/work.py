@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ray import cloudpickle
 from ray.experimental import TensorTransportMetadata
 
+from rdt_conformance import pickling
 from rdt_conformance.engines.reference import packing
 from rdt_conformance.engines.reference.errors import ProtocolError
 from rdt_conformance.history import describe_error
@@ -62,13 +62,13 @@ def run_task(worker: Worker, task: Task) -> Created | bytes:
     def value(argument: bytes | Passed) -> Any:
         if isinstance(argument, Passed):
             return packing.put_back(argument.skeleton, tensors[argument.obj_id])
-        return cloudpickle.loads(argument)
+        return pickling.loads(argument)
 
     args = [value(argument) for argument in task.args]
     kwargs = {name: value(argument) for name, argument in task.kwargs.items()}
     returned = task.function(worker, *args, **kwargs)
     if task.transport is None:
-        return cloudpickle.dumps(returned)
+        return pickling.dumps(returned)
     return create(worker, task.obj_id, returned, task.transport)
 
 
@@ -113,7 +113,7 @@ def dump(metadata: Any) -> bytes:
         ProtocolError: it cannot be pickled.
     """
     try:
-        return cloudpickle.dumps(metadata)
+        return pickling.dumps(metadata)
     except Exception as error:
         raise ProtocolError(f"{type(metadata).__name__} cannot be pickled: {describe_error(error)}") from error
 
@@ -125,7 +125,7 @@ def load(pickled: bytes) -> Any:
         ProtocolError: it cannot be unpickled.
     """
     try:
-        return cloudpickle.loads(pickled)
+        return pickling.loads(pickled)
     except Exception as error:
         raise ProtocolError(f"metadata cannot be unpickled: {describe_error(error)}") from error
 
@@ -146,9 +146,7 @@ def receive(worker: Worker, obj_id: str, metadata: bytes, communicator: bytes, t
     """The destination's half of a transfer. A failure is kept for the consumer and also told to the monitor."""
     try:
         described = load(metadata)
-        tensors = worker.call(
-            transport, "recv_multiple_tensors", obj_id, described, load(communicator), obj_id=obj_id
-        )
+        tensors = worker.call(transport, "recv_multiple_tensors", obj_id, described, load(communicator), obj_id=obj_id)
         if len(tensors) != len(described.tensor_meta):
             raise ProtocolError(f"received {len(tensors)} tensors where {len(described.tensor_meta)} were described")
     except Exception as error:
@@ -183,4 +181,4 @@ def abort(worker: Worker, obj_id: str, communicator: bytes, transport: str) -> N
 
 def read_primary(worker: Worker, obj_id: str) -> bytes:
     """The tensors by value: a get through the object store."""
-    return cloudpickle.dumps(worker.store.wait_primary(obj_id, worker.settings.fetch_fail_timeout))
+    return pickling.dumps(worker.store.wait_primary(obj_id, worker.settings.fetch_fail_timeout))

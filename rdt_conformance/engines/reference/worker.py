@@ -29,6 +29,9 @@ class Settings:
     """Seconds until a transfer is presumed lost (`RAY_rdt_fetch_fail_timeout_milliseconds`)."""
 
 
+AS_IN_RAY = Settings()
+
+
 class Worker:
     """The state of one process. Everything that happens in it runs on one of its lanes.
 

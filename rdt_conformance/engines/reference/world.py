@@ -1,8 +1,8 @@
 """The vocabulary of suites, carried out by the reference RDT: a driver, its actors, and the objects they pass.
 
 Two levels. The verbs of RDT (produce, put, consume, get, drop) go through the reference exactly as a user's program
-goes through Ray. The verbs of a transport (extract, communicator, send, recv, fetch, wait, collect, abort) make one call
-each, on the lane where Ray makes it.
+goes through Ray. The verbs of a transport (extract, communicator, send, recv, fetch, wait, collect, abort) make one
+call each, on the lane where Ray makes it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ray import cloudpickle
-
+from rdt_conformance import pickling
 from rdt_conformance.engines.base import Lane, Patience, Pending
 from rdt_conformance.engines.reference import calls, user_code
 from rdt_conformance.engines.reference.refs import Ref
 from rdt_conformance.engines.reference.registry import Registration
 from rdt_conformance.engines.reference.threads import ThreadHost
-from rdt_conformance.engines.reference.worker import DRIVER, Settings
+from rdt_conformance.engines.reference.worker import AS_IN_RAY, DRIVER, Settings
 from rdt_conformance.history import History
 
 if TYPE_CHECKING:
@@ -229,7 +228,7 @@ class World:
     """
 
     def __init__(
-        self, registration: Registration, settings: Settings = Settings(), first_use: Recipe | None = None
+        self, registration: Registration, settings: Settings = AS_IN_RAY, first_use: Recipe | None = None
     ) -> None:
         self._first_use = first_use
         self.transport = registration.name
@@ -274,7 +273,7 @@ class World:
 
     def loads(self, metadata: bytes) -> Any:
         """Unpickle metadata in the driver, to look at."""
-        return cloudpickle.loads(metadata)
+        return pickling.loads(metadata)
 
     def reset(self, seconds: float = Patience.call) -> bool:
         """Drop every reference and kept value, and wait until everything has been freed.
@@ -286,9 +285,7 @@ class World:
         for worker in self.host.workers.values():
             worker.held.clear()
         idle = self.host.wait_idle(seconds)
-        return idle and not any(
-            worker.owner.known() or worker.store.objects() for worker in self.host.workers.values()
-        )
+        return idle and not any(worker.owner.known() or worker.store.objects() for worker in self.host.workers.values())
 
     def transports(self) -> Iterable[Any]:
         """Every transport instance built so far."""

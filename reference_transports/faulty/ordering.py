@@ -1,0 +1,125 @@
+"""Transports that are right with one object in flight, and not with several. See `reference_transports.faulty`."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import deque
+from typing import Any
+
+from ray.experimental import CommunicatorMetadata, TensorTransportMetadata
+from ray.experimental.rdt.tensor_transport_manager import FetchRequest
+
+from reference_transports._wire import SourceEnd
+from reference_transports.faulty import breaks
+from reference_transports.inline import InlineMetadata, InlineTransport
+from reference_transports.socket_pull import SocketPullTransport
+from reference_transports.tcp import TcpTransport
+
+
+@breaks("O1")
+class MatchesTransfersInOrderOfArrival(TcpTransport):
+    """Sends to whichever receiver has connected first, whatever it came for."""
+
+    def _meet(self, transfer_id: str) -> SourceEnd:
+        with self._changed:
+            self._changed.wait_for(lambda: self._arrived or transfer_id in self._aborted)
+            if self._arrived:
+                return self._arrived.pop(next(iter(self._arrived)))
+        raise ConnectionAbortedError(f"transfer {transfer_id} was aborted")
+
+
+@breaks("O1")
+class MatchesObjectsBySize(SocketPullTransport):
+    """Tells objects apart by the number of their bytes."""
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> TensorTransportMetadata:
+        metadata = super().extract_tensor_transport_metadata(obj_id, rdt_object)
+        self._objects[str(sum(tensor.nbytes for tensor in rdt_object))] = self._objects.pop(obj_id)
+        return metadata
+
+    def fetch_multiple_tensors(
+        self,
+        obj_id: str,
+        tensor_transport_metadata: TensorTransportMetadata,
+        communicator_metadata: CommunicatorMetadata,
+        target_buffers: list[Any] | None = None,
+    ) -> FetchRequest:
+        size = sum(shape.numel() * dtype.itemsize for shape, dtype in tensor_transport_metadata.tensor_meta)  # pyright: ignore[reportAttributeAccessIssue]
+        return super().fetch_multiple_tensors(
+            str(size), tensor_transport_metadata, communicator_metadata, target_buffers
+        )
+
+
+@breaks("O2")
+class CompletesFetchesInOrder(InlineTransport):
+    """Has one queue of fetches and takes every wait to be for the oldest."""
+
+    def __init__(self) -> None:
+        self._fetched: deque[list[Any]] = deque()
+
+    def fetch_multiple_tensors(
+        self,
+        obj_id: str,
+        tensor_transport_metadata: TensorTransportMetadata,
+        communicator_metadata: CommunicatorMetadata,
+        target_buffers: list[Any] | None = None,
+    ) -> FetchRequest:
+        self._fetched.append(
+            self.recv_multiple_tensors(obj_id, tensor_transport_metadata, communicator_metadata, target_buffers)
+        )
+        return FetchRequest(obj_id, [])
+
+    def wait_fetch_complete(self, fetch_request: FetchRequest, timeout: float = -1) -> list[Any]:
+        return self._fetched.popleft()
+
+
+@breaks("O3")
+class StartsAnewWithEveryFree(SocketPullTransport):
+    """Becomes another version of itself with every free, and knows no receiver of an earlier one (ray#65905)."""
+
+    def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
+        super().garbage_collect(obj_id, tensor_transport_meta, tensors)
+        if self._listener is not None:
+            self._listener.secret = secrets.token_bytes(32)
+
+
+@breaks("O4")
+class LocksWhileItReceives(SocketPullTransport):
+    """Holds its lock until what it receives is there, and needs the lock to serve what another one receives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._busy = threading.Lock()
+
+    def recv_multiple_tensors(
+        self,
+        obj_id: str,
+        tensor_transport_metadata: TensorTransportMetadata,
+        communicator_metadata: CommunicatorMetadata,
+        target_buffers: list[Any] | None = None,
+    ) -> list[Any]:
+        with self._busy:
+            return super().recv_multiple_tensors(
+                obj_id, tensor_transport_metadata, communicator_metadata, target_buffers
+            )
+
+    def _serve(self, end: SourceEnd) -> None:
+        with self._busy:
+            super()._serve(end)
+
+
+@breaks("O5")
+class RemembersWhatLayThere(InlineTransport):
+    """Copies a tensor once and finds the copy by address, whatever has been written there since."""
+
+    def __init__(self) -> None:
+        self._copies: dict[tuple[int, int], bytes] = {}
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+        metadata = super().extract_tensor_transport_metadata(obj_id, rdt_object)
+        places = [(tensor.data_ptr(), tensor.nbytes) for tensor in rdt_object]
+        metadata.payload = [
+            self._copies.setdefault(place, copy) for place, copy in zip(places, metadata.payload, strict=True)
+        ]
+        return metadata
