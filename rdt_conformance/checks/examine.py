@@ -26,13 +26,6 @@ if TYPE_CHECKING:
     from rdt_conformance.checks.check import CheckSpec
 
 
-class _TimeIsOver(BaseException):
-    """Ends the search. Not an Exception, which Hypothesis would take for a failing example.
-
-    An example that returned without its choices would make it say that the check does not choose reproducibly.
-    """
-
-
 class Examination:
     """One check on one bench."""
 
@@ -44,6 +37,7 @@ class Examination:
         self._examples = 0
         self._witnessed: set[str] = set()
         self._completed = False
+        self._time_is_over = False
         self._failure: Failure | None = None
         self._advice: dict[str, Failure] = {}
         self._facts: dict[str, Any] = {}
@@ -84,7 +78,7 @@ class Examination:
             deadline=None,
             report_multiple_bugs=False,
             print_blob=False,
-            suppress_health_check=[each for each in HealthCheck],
+            suppress_health_check=list(HealthCheck),  # pyright: ignore[reportArgumentType]
             phases=(Phase.generate, Phase.shrink),
         )
 
@@ -96,10 +90,11 @@ class Examination:
 
         try:
             search()
-        except (Broken, Hung, _TimeIsOver):
+        except (Broken, Hung):
             return False
         except Flaky as flaky:
-            if self._failure is None:  # the check's own choices are not reproducible
+            # An example without choices, because the time was over, is no mistake of the check.
+            if self._failure is None and not self._time_is_over:
                 self._note_crash(flaky)
             return True
         except Unsatisfiable:
@@ -119,7 +114,8 @@ class Examination:
     def _example(self, data: st.DataObject) -> None:
         interrupts.check()
         if self._failure is None and self._out_of_time():
-            raise _TimeIsOver
+            self._time_is_over = True
+            return
         if self._failure is not None and not self._failure.example:
             # Nothing was chosen, so nothing can be made smaller; a leak that took long to see is not looked at again.
             raise broken(self._failure.clause, self._failure.happened)

@@ -1,0 +1,51 @@
+"""Errors that are kept quiet, and metadata that are believed."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ray.experimental import TensorTransportMetadata
+
+from reference_transports._layout import flat_bytes, landing
+from reference_transports.faulty import breaks
+from reference_transports.inline import InlineMetadata, InlineTransport
+from reference_transports.socket_pull import SocketPullTransport
+
+
+@breaks("R4")
+class ReceiveKeepsQuiet(SocketPullTransport):
+    """Logs an error where it should raise it, and returns tensors that nothing was received into."""
+
+    def recv_multiple_tensors(self, obj_id: str, tensor_transport_metadata: Any, *args: Any) -> list[Any]:
+        try:
+            return super().recv_multiple_tensors(obj_id, tensor_transport_metadata, *args)
+        except (ConnectionError, ValueError):
+            return landing(tensor_transport_metadata.tensor_meta)
+
+
+@breaks("R4")
+class RetriesForever(SocketPullTransport):
+    """Hopes that the source will come back."""
+
+    def recv_multiple_tensors(self, *args: Any) -> list[Any]:
+        while True:
+            try:
+                return super().recv_multiple_tensors(*args)
+            except ConnectionError:
+                time.sleep(0.01)
+
+
+@breaks("R6")
+class BelievesItsMetadata(InlineTransport):
+    """Copies as many bytes as fit, whatever the metadata say."""
+
+    def recv_multiple_tensors(
+        self, obj_id: str, tensor_transport_metadata: TensorTransportMetadata, *args: Any
+    ) -> list[Any]:
+        assert isinstance(tensor_transport_metadata, InlineMetadata)
+        tensors = landing(tensor_transport_metadata.tensor_meta)
+        for tensor, data in zip(tensors, tensor_transport_metadata.payload, strict=False):
+            length = min(tensor.nbytes, len(data))
+            flat_bytes(tensor)[:length] = data[:length]
+        return tensors

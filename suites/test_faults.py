@@ -1,0 +1,94 @@
+"""FAULTS: errors in the middle of a transfer, and metadata that cannot be trusted."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import strategies as st
+
+from rdt_conformance.checks import Case, check
+from rdt_conformance.checks.damage import damaged, foreign, metadata_of, replace_metadata
+from rdt_conformance.engines.base import Pending
+from rdt_conformance.engines.reference.refs import Ref
+from rdt_conformance.engines.reference.world import Held, Process
+
+ARGUMENT = "as the argument of a task"
+GET = "by a get"
+
+
+@check("R4", situational=("R4",))
+def test_error_of_a_receive_reaches_the_consumer(case: Case) -> None:
+    """A transport that adds something to the metadata cannot receive without it."""
+    payload = case.draw(case.payloads(), "payload")
+    way = case.draw(_ways(case), "received")
+    good = [case.payload(seed=seed) for seed in range(case.draw(st.integers(0, 2), "good objects beside it"))]
+    source, destination = case.actors(2)
+    ref, *others = [source.produce(each) for each in (payload, *good)]
+    known = metadata_of(case, ref)
+    replace_metadata(case, ref, foreign(known))
+    receiving = _receive(destination, way, *others, ref)
+    if case.error(receiving, "R4") is not None:
+        case.witness("R4")
+    else:
+        case.arrived(case.ok(receiving), *good, payload, clause="R4")
+    replace_metadata(case, ref, known)
+    _expect_usable(case, source, destination, "R4")
+
+
+@check("R4", situational=("R4",))
+def test_transfer_from_a_source_that_is_gone_ends(case: Case) -> None:
+    """In an error, or with the tensors if they no longer depend on the source."""
+    payload = case.draw(case.payloads(), "payload")
+    way = case.draw(_ways(case), "received")
+    received_before = case.draw(st.booleans(), "received before")
+    source, destination, other = case.actors(3)
+    ref = source.produce(payload)
+    metadata_of(case, ref)
+    if received_before:
+        case.ok(_receive(destination, way, ref))
+    source.kill()
+    receiving = _receive(destination, way, ref)
+    if case.error(receiving, "R4") is not None:
+        case.witness("R4")
+    else:
+        case.arrived(case.ok(receiving), payload, clause="R4")
+    _expect_usable(case, other, destination, "R4")
+    case.leave_dirty()
+
+
+@check("R6")
+def test_damaged_metadata_end_in_an_error(case: Case) -> None:
+    nbytes = case.draw(st.sampled_from([300, 5_000, 100_000]), "bytes")
+    way = case.draw(_ways(case), "received")
+    payload, another = case.payload(nbytes, 3, seed=1), case.payload(2 * nbytes, 3, seed=2)
+    for number in itertools.count():
+        source, destination = case.actors(2)
+        ref, stranger = source.produce(payload), source.produce(another)
+        known = metadata_of(case, ref)
+        what, metadata = next(itertools.islice(damaged(known, metadata_of(case, stranger)), number, None), ("", known))
+        if not what:
+            break
+        replace_metadata(case, ref, metadata)
+        receiving = _receive(destination, way, ref)
+        if case.error(receiving, "R6") is None:
+            differences = case.ok(receiving).differences(payload)
+            case.require(not differences, "R6", f"{what}, and no error was raised: {'; '.join(differences[:1])}")
+        replace_metadata(case, ref, known)
+        _expect_usable(case, source, destination, "R6")
+
+
+def _ways(case: Case) -> st.SearchStrategy[str]:
+    return st.sampled_from([ARGUMENT, GET] if case.target.one_sided.value else [ARGUMENT])
+
+
+def _receive(destination: Process, way: str, *refs: Ref) -> Pending[Held]:
+    return destination.get(*refs) if way == GET else destination.consume(*refs)
+
+
+def _expect_usable(case: Case, source: Process, destination: Process, clause: str) -> None:
+    """Transfer another object, unless Ray has no choice but to kill both actors after an error."""
+    if not (case.target.one_sided.value or case.target.can_abort.value):
+        case.renew(used=True)
+        return
+    payload = case.payload(seed=3)
+    case.arrived(case.ok(destination.consume(source.produce(payload)), clause), payload, clause=clause)
