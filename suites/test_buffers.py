@@ -157,7 +157,7 @@ def _unless_refused(case: Case, receiving: Pending[Held], clause: str) -> Held |
     error = case.error(receiving, clause)
     if not isinstance(error, ValueError):
         return case.ok(receiving, clause)
-    case.fact("refuses target buffers", [str(error)])
+    case.fact("target buffers", ["refused"])
     return None
 
 
@@ -193,11 +193,18 @@ def _expect_filled(
 
 
 def _expect_the_buffers(case: Case, received: Held, given: Held, payload: Payload, clause: str) -> None:
-    """What was received are the buffers, filled."""
-    case.arrived(received, payload, clause=clause)
-    case.arrived(given, payload, clause=clause)
+    """What was received are the buffers, and they are filled."""
     same = received.apply(_identities) == given.apply(_identities)
-    case.require(same, clause, "the buffers were filled, but other tensors were returned")
+    case.require(
+        same,
+        clause,
+        lambda: (
+            "what was returned are not the target buffers, which were "
+            + ("not filled" if given.differences(payload) else "filled")
+        ),
+    )
+    case.arrived(given, payload, clause=clause)
+    case.fact("target buffers", ["filled"])
 
 
 def _expect_no_damage(case: Case, guarded: Held, clause: str) -> None:
@@ -234,8 +241,8 @@ def _reversed(buffers: list[Any]) -> list[Any]:
     return buffers[::-1]
 
 
-def _identities(tensors: Sequence[Any]) -> list[int]:
-    return [id(tensor) for tensor in tensors]
+def _identities(tensors: Any) -> list[int]:
+    return [id(tensor) for tensor in tensors] if isinstance(tensors, Sequence) else []
 
 
 def _damage(guarded: tuple[list[Any], Guard]) -> list[str]:

@@ -36,24 +36,29 @@ def test_error_of_a_receive_reaches_the_consumer(case: Case) -> None:
 
 
 @check("R4", situational=("R4",))
-def test_transfer_from_a_source_that_is_gone_ends(case: Case) -> None:
+def test_transfer_that_the_source_cannot_serve_ends(case: Case) -> None:
     """In an error, or with the tensors if they no longer depend on the source."""
     payload = case.draw(case.payloads(), "payload")
     way = case.draw(_ways(case), "received")
+    why = case.draw(st.sampled_from(["has freed the object", "was killed"]), "the source")
     received_before = case.draw(st.booleans(), "received before")
     source, destination, other = case.actors(3)
-    ref = source.produce(payload)
-    metadata_of(case, ref)
+    tensors = source.build(payload, case.bench.device)
+    ref = source.produce(tensors)
+    metadata = metadata_of(case, ref)
     if received_before:
         case.ok(_receive(destination, way, ref))
-    source.kill()
+    if why == "was killed":
+        source.kill()
+        case.leave_dirty()
+    else:
+        case.ok(source.collect(ref.obj_id, metadata, tensors), "G2")
     receiving = _receive(destination, way, ref)
     if case.error(receiving, "R4") is not None:
         case.witness("R4")
     else:
         case.arrived(case.ok(receiving), payload, clause="R4")
     _expect_usable(case, other, destination, "R4")
-    case.leave_dirty()
 
 
 @check("R6")

@@ -11,14 +11,13 @@ from typing import Any
 from hypothesis import strategies as st
 
 from rdt_conformance.checks import Case, check
-from rdt_conformance.checks.leaks import expect_no_growth
+from rdt_conformance.checks.leaks import expect_gone, expect_no_growth
 from rdt_conformance.checks.moves import transfer
 from rdt_conformance.engines.base import Lane, Pending
 from rdt_conformance.engines.reference.refs import Ref
 from rdt_conformance.engines.reference.world import Held, Process
 from rdt_conformance.history import describe_error
 from rdt_conformance.payloads import Payload
-from rdt_conformance.payloads.watching import Lifetimes
 
 NBYTES = 64 << 10
 """Size of the objects whose leaks are looked for: large enough to be seen in the memory of the process."""
@@ -118,7 +117,7 @@ def test_no_reference_to_freed_tensors_remains(case: Case) -> None:
     for way in ways:
         _receive(case, shared, destination, way).drop()
     _free(case, shared)
-    _expect_gone(case, lifetimes, "G6", "the object was freed")
+    expect_gone(case, lifetimes, "G6", "the object was freed")
 
 
 @check("G7")
@@ -193,32 +192,6 @@ def test_freeing_is_prompt(case: Case) -> None:
             "G10",
             f"garbage_collect of 256 bytes {what} took {min(seconds):.1f} s or more, three times in a row",
         )
-
-
-@check("M7")
-def test_a_refused_object_is_not_kept(case: Case) -> None:
-    refusable = case.draw(st.sampled_from(_refusable(case)), "what may be refused")
-    good = case.draw(case.payloads(), "tensors before it")
-    (source,) = case.actors(1)
-    tracked = source.make(_tracked_and_refusable, case.kind.tracked, good, refusable, case.bench.device)
-    tensors, lifetimes = tracked.part(0), tracked.part(1)
-    tracked.drop()
-    case.unless(not _is_refused(case, source, tensors))
-    tensors.drop()
-    _expect_gone(case, lifetimes, "M7", "extract_tensor_transport_metadata refused the object")
-
-
-@check("M7")
-def test_refused_objects_leave_nothing(case: Case) -> None:
-    (source,) = case.actors(1)
-
-    def refused(what: Any, payload: Payload) -> bool:
-        return _is_refused(case, source, source.make(_built_and_refusable, payload, what, case.bench.device))
-
-    refusable = next(what for what in _refusable(case) if refused(what, case.payload()))
-    case.fact("refused in the leak check", repr(refusable))
-
-    expect_no_growth(case, lambda: refused(refusable, case.payload(NBYTES, 3)), "M7", payload_bytes=NBYTES)
 
 
 @dataclass(frozen=True)
@@ -307,50 +280,6 @@ def _expect_error_or_exact(case: Case, shared: _Shared, destination: Process, fe
         waiting = destination.wait(shared.obj_id, case.ok(fetching))
         if case.error(waiting) is None:
             case.arrived(case.ok(waiting), shared.payload)
-
-
-def _expect_gone(case: Case, lifetimes: Held, clause: str, since: str) -> None:
-    """Give what goes away by itself the time to do so."""
-    began = time.monotonic()
-    while (left := lifetimes.apply(Lifetimes.alive)) and time.monotonic() - began < case.patience.abort:
-        time.sleep(0.01)  # no event tells that a reference is dropped
-    case.require(
-        not left, clause, f"{left} of the source's tensors are still in memory {case.patience.abort:g} s after {since}"
-    )
-
-
-def _refusable(case: Case) -> list[Any]:
-    """Tensors that a transport may refuse, and at last something that is no tensor, which none can take."""
-    tame = [what for what in case.kind.refusable_payloads() if not getattr(what, "may_crash", False)]
-    return [*tame, _NoTensor()]
-
-
-class _NoTensor:
-    def build(self, device: str) -> list[None]:
-        return [None]
-
-    def __repr__(self) -> str:
-        return "no tensor at all"
-
-
-def _built_and_refusable(payload: Payload, refusable: Any, device: str) -> list[Any]:
-    return [*payload.build(device), *refusable.build(device)]
-
-
-def _tracked_and_refusable(
-    track: Callable[..., tuple[list[Any], Lifetimes]], payload: Payload, refusable: Any, device: str
-) -> tuple[list[Any], Lifetimes]:
-    tensors, lifetimes = track(payload, device)
-    return [*tensors, *refusable.build(device)], lifetimes
-
-
-def _is_refused(case: Case, source: Process, tensors: Held) -> bool:
-    obj_id = case.world.new_object_id()
-    extracting = source.extract(obj_id, tensors)
-    if case.error(extracting) is not None:
-        return True
-    case.ok(source.collect(obj_id, case.ok(extracting), tensors), "G2")
-    return False
 
 
 def _address(tensors: list[Any], fingerprint: Callable[[list[Any]], Any]) -> object:

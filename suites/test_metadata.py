@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from hypothesis import strategies as st
 
 from rdt_conformance.checks import Case, check
+from rdt_conformance.checks.leaks import expect_gone, expect_no_growth
 from rdt_conformance.checks.moves import transfer
-from rdt_conformance.engines.reference.world import Process
+from rdt_conformance.engines.reference.world import Held, Process
 from rdt_conformance.observe import Watch, growth
 from rdt_conformance.payloads.base import Payload, Recipe, Refusable
-from rdt_conformance.payloads.watching import Fingerprint
+from rdt_conformance.payloads.watching import Fingerprint, Lifetimes
 
 
 @check("M1", "M2")
@@ -133,6 +134,31 @@ def test_one_free_undoes_two_extracts(case: Case) -> None:
     )
 
 
+@check("M7")
+def test_nothing_refers_to_the_tensors_of_a_refused_object(case: Case) -> None:
+    refused = case.draw(st.sampled_from(_to_be_refused(case)), "what is refused")
+    payload = case.draw(case.payloads(), "tensors before it")
+    (source,) = case.actors(1)
+    tracked = source.make(_tracked_with, case.kind.tracked, payload, refused, case.bench.device)
+    tensors, lifetimes = tracked.part(0), tracked.part(1)
+    tracked.drop()
+    case.unless(not _is_refused(case, source, tensors))
+    expect_gone(case, lifetimes, "M7", "extract_tensor_transport_metadata refused the object")
+
+
+@check("M7")
+def test_refused_objects_leave_nothing(case: Case) -> None:
+    (source,) = case.actors(1)
+    payload = case.payload(64 << 10, count=3)
+
+    def refuses(what: Buildable) -> bool:
+        return _is_refused(case, source, source.make(_build_all, (payload, what), case.bench.device))
+
+    refused = next(filter(refuses, _to_be_refused(case)))
+    case.fact("refused in the leak check", repr(refused))
+    expect_no_growth(case, lambda: refuses(refused), "M7", payload_bytes=payload.nbytes)
+
+
 @check("M8")
 def test_what_cannot_be_carried_is_refused_at_once(case: Case) -> None:
     source, destination = case.actors(2)
@@ -210,6 +236,43 @@ def _endangers_us(case: Case, payload: Refusable) -> bool:
     return payload.may_crash and case.bench.engine == "local"
 
 
+class Buildable(Protocol):
+    """What makes a list to be shared, of tensors or not."""
+
+    def build(self, device: str = "cpu") -> list[Any]: ...
+
+
+class _NoTensor:
+    def build(self, device: str = "cpu") -> list[None]:
+        return [None]
+
+    def __repr__(self) -> str:
+        return "no tensor at all"
+
+
+def _to_be_refused(case: Case) -> list[Buildable]:
+    """Tensors that a transport may refuse, and in the end something that none can take."""
+    return [*(what for what in case.kind.refusable_payloads() if not _endangers_us(case, what)), _NoTensor()]
+
+
+def _is_refused(case: Case, source: Process, tensors: Held) -> bool:
+    """Describe tensors in one object, and drop them. The error is not kept: it refers to them."""
+    obj_id = case.world.new_object_id()
+    extracting = source.extract(obj_id, tensors)
+    refused = case.error(extracting) is not None
+    if not refused:
+        case.ok(source.collect(obj_id, case.ok(extracting), tensors), "G2")
+    tensors.drop()
+    return refused
+
+
+def _tracked_with(
+    track: Callable[..., tuple[list[Any], Lifetimes]], payload: Payload, another: Buildable, device: str
+) -> tuple[list[Any], Lifetimes]:
+    tensors, lifetimes = track(payload, device)
+    return [*tensors, *another.build(device)], lifetimes
+
+
 def _as_pairs(tensor_meta: Any) -> list[tuple[Any, Any]] | None:
     """Shapes and dtypes as Ray reads them; None if they cannot be read like that."""
     try:
@@ -223,7 +286,7 @@ def _description(case: Case, metadata: bytes) -> tuple[Any, Any]:
     return _as_pairs(described.tensor_meta), described.tensor_device
 
 
-def _build_all(payloads: tuple[Payload, ...], device: str) -> list[Any]:
+def _build_all(payloads: tuple[Buildable, ...], device: str) -> list[Any]:
     return [tensor for payload in payloads for tensor in payload.build(device)]
 
 

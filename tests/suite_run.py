@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 INSTALLED = bool(entry_points(group="pytest11", name="rdt_conformance"))
@@ -43,6 +46,42 @@ class SuiteRun:
         }
 
 
+def run_suite_forked(folder: Path, transport: str, *options: str, seconds: float = 120) -> SuiteRun:
+    """The same as `run_suite`, in a process that is forked from one where Ray and torch are imported already.
+
+    That saves the greater part of a short run.
+
+    Raises:
+        TimeoutError: the run did not end within `seconds`, and was killed.
+    """
+    forking = multiprocessing.get_context("forkserver")
+    forking.set_forkserver_preload(["torch", "ray.experimental"])
+    arguments = command(transport, f"--rdt-report={folder}/report", *options)[3:]
+    run = forking.Process(target=_run_pytest, args=(folder, arguments))
+    run.start()
+    run.join(seconds)
+    if run.exitcode is None:
+        run.kill()
+        run.join()
+        raise TimeoutError(f"the run did not end within {seconds:g} s:\n{(folder / 'printed').read_text()}")
+    return SuiteRun(run.exitcode, (folder / "printed").read_text(), _report(folder))
+
+
+def _run_pytest(folder: Path, arguments: list[str]) -> None:
+    os.chdir(folder)
+    printed = os.open("printed", os.O_WRONLY | os.O_CREAT)
+    os.dup2(printed, sys.stdout.fileno())
+    os.dup2(printed, sys.stderr.fileno())
+    status = int(pytest.main(arguments))
+    sys.stdout.flush()
+    os._exit(status)
+
+
+def _report(folder: Path) -> dict[str, Any]:
+    path = folder / "report" / "report.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
 def run_suite(folder: Path, transport: str, *options: str, seconds: float = 120) -> SuiteRun:
     """Run the suites on a transport from `folder`.
 
@@ -59,6 +98,4 @@ def run_suite(folder: Path, transport: str, *options: str, seconds: float = 120)
         timeout=seconds,
         check=False,
     )
-    path = folder / "report" / "report.json"
-    report = json.loads(path.read_text()) if path.exists() else {}
-    return SuiteRun(run.returncode, run.stdout, report)
+    return SuiteRun(run.returncode, run.stdout, _report(folder))

@@ -263,3 +263,20 @@ def test_damage_and_changes_on_a_gpu_are_noticed():
     assert kind.share_memory(buffers[0], buffers[0][1:])
     assert not kind.share_memory(*buffers)
     assert kind.traits(buffers) == [f"tensor {index}: is on device cuda:0, not cpu" for index in range(2)]
+
+
+@quick
+@given(st.sampled_from(list(KINDS)), st.lists(st.integers(0, 300), min_size=1, max_size=3), st.integers(1, 300))
+def test_a_room_is_allocated_again_at_the_same_address(name, sizes, largest):
+    kind = KINDS[name]
+    room = kind.room(kind.simple(max(largest, *sizes)))
+    addresses = set()
+    for seed, size in enumerate(sizes):
+        payload = kind.simple(size, seed=seed)
+        tensors = kind.build_in(room, payload)
+        assert payload.differences(tensors) == [] and kind.traits(tensors) == []
+        seen = kind.fingerprint(tensors)
+        assert seen.memories[0].size == size, "each is alone in its memory"
+        if size:
+            addresses.add(seen.facts[0]["data pointer"])
+    assert len(addresses) <= 1

@@ -1,4 +1,4 @@
-"""Repeating something until it is clear whether it leaves anything behind."""
+"""Whether anything is left behind: by something that is repeated, and of tensors that nobody should need any more."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rdt_conformance.engines.base import Hung
 from rdt_conformance.observe import Leak, Watch, growth
+from rdt_conformance.payloads.watching import Lifetimes
 
 if TYPE_CHECKING:
     from rdt_conformance.checks.case import Case
+    from rdt_conformance.engines.reference.world import Held
 
 Cycle: TypeAlias = Callable[[], object]
 
@@ -55,6 +57,23 @@ def expect_no_growth(case: Case, cycle: Cycle | Mapping[str, Cycle], clause: str
         guilty = [name for name, part in parts.items() if _adds(case, grown.leaks, part, clause)]
         where = f"; grows with {', '.join(guilty)}" if 0 < len(guilty) < len(parts) else ""
         case.require(False, clause, "; ".join(leak.sentence for leak in grown.leaks) + where)
+
+
+def expect_gone(case: Case, lifetimes: Held, clause: str, since: str) -> None:
+    """Break `clause` if tensors stay in memory.
+
+    Args:
+        case: where they were built.
+        lifetimes: of the tensors, as a process keeps them; see `PayloadKind.tracked`.
+        clause: what it breaks to keep them.
+        since: what happened to them, for the message.
+    """
+    give_up = time.monotonic() + case.patience.abort
+    while (left := lifetimes.apply(Lifetimes.alive)) and time.monotonic() < give_up:
+        time.sleep(0.01)  # no event tells that a reference is gone
+    case.require(
+        not left, clause, f"{left} of the source's tensors are still in memory {case.patience.abort:g} s after {since}"
+    )
 
 
 def _repeat(case: Case, parts: Sequence[Cycle], times: int, clause: str) -> None:

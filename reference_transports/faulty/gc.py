@@ -295,23 +295,3 @@ class WaitsForAReceiver(SocketPullTransport):
             threading.Event().wait(1.1)
         self._received.discard(obj_id)
         super().garbage_collect(obj_id, tensor_transport_meta, tensors)
-
-
-@breaks("M7")
-class ServesBeforeItLooks(SocketPullTransport):
-    """Takes an object in before it knows whether it can carry it."""
-
-    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> TensorTransportMetadata:
-        self._objects[obj_id] = rdt_object
-        return super().extract_tensor_transport_metadata(obj_id, rdt_object)
-
-
-@breaks("M7")
-class ClosesOnlyWhenAllIsWell(InlineTransport):
-    """Opens a file to stage an object in, and does not close it when something goes wrong."""
-
-    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
-        staging = os.memfd_create("staging")
-        metadata = super().extract_tensor_transport_metadata(obj_id, rdt_object)
-        os.close(staging)
-        return metadata

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -160,6 +161,26 @@ class CountsEveryExtract(SocketPullTransport):
             self._counts[tensor.data_ptr()] -= 1
             if not self._counts[tensor.data_ptr()]:
                 del self._counts[tensor.data_ptr()]
+
+
+@breaks("M7")
+class ServesBeforeItLooks(SocketPullTransport):
+    """Takes an object in before it knows whether it can carry it."""
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> TensorTransportMetadata:
+        self._objects[obj_id] = rdt_object
+        return super().extract_tensor_transport_metadata(obj_id, rdt_object)
+
+
+@breaks("M7")
+class ClosesOnlyWhenAllIsWell(InlineTransport):
+    """Opens a file to stage an object in, and does not close it when something goes wrong."""
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+        staging = os.memfd_create("staging")
+        metadata = super().extract_tensor_transport_metadata(obj_id, rdt_object)
+        os.close(staging)
+        return metadata
 
 
 @breaks("M8")
