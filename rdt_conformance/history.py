@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 import time
 from collections import deque
@@ -11,6 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rdt_conformance.results import Step
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+"""What some libraries put into their messages to be seen on a terminal."""
 
 _ARRIVALS = ("recv_multiple_tensors", "wait_fetch_complete")
 
@@ -107,6 +111,6 @@ class History:
 
 def describe_error(error: BaseException, limit: int = 200) -> str:
     """``ValueError: the first line of its message``, at most `limit` characters."""
-    lines = str(error).strip().splitlines()
+    lines = _COLOURS.sub("", str(error)).strip().splitlines()
     text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     return text if len(text) <= limit else text[: limit - 1] + "…"

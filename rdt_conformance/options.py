@@ -71,7 +71,7 @@ OPTIONS = (
     ),
     Option(
         "--rdt-profile",
-        "how much is tried: quick (at most 30 s), standard (at most 3 min), thorough (for nightly runs)",
+        "how much is tried: quick (about 30 s on two idle cores), standard (about 2 min), thorough (for nightly runs)",
         metavar="NAME",
         default="standard",
         choices=PROFILES,

@@ -18,7 +18,7 @@ from rdt_conformance.payloads import Payload
 @check("X1")
 def test_all_lanes_inside_one_transport_at_once(case: Case) -> None:
     """The actor in the middle describes, fetches, receives, sends, frees and aborts."""
-    count = case.draw(st.integers(8, 16), "objects of each kind")
+    count = case.draw(st.integers(16, 24), "objects of each kind")
     middle, peer = case.actors(2)
     inward = [_share(case, peer, number) for number in range(count)]
     outward = [_share(case, middle, 100 + number) for number in range(count)]
@@ -38,6 +38,7 @@ def test_all_lanes_inside_one_transport_at_once(case: Case) -> None:
     late = [_Shared(middle, *new[number], tensors[number], metadata[number]) for number in range(count)]
     for shared in late:
         traffic.transfer(shared, peer)
+    traffic.come_to_rest()
     for shared in [*inward, *outward, *late]:
         traffic.free(shared)
     traffic.come_to_rest()
@@ -75,8 +76,8 @@ def test_two_instances_in_one_process_are_independent(case: Case) -> None:
 
 @check("X3")
 def test_many_receivers_of_many_objects(case: Case) -> None:
-    receivers = case.draw(st.integers(2, 5), "receivers")
-    count = case.draw(st.integers(4, 12), "objects")
+    receivers = case.draw(st.integers(4, 6), "receivers")
+    count = case.draw(st.integers(8, 16), "objects")
     nbytes = case.draw(st.sampled_from([4096, 16, 1 << 18]), "bytes of each")
     source, *destinations = case.actors(receivers + 1)
     payloads = [case.payload(nbytes, seed=number) for number in range(count)]

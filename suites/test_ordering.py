@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from rdt_conformance.checks import Case, check
 from rdt_conformance.checks.moves import transfer
+from rdt_conformance.engines.base import Lane
 
 
 @check("O1")
@@ -24,6 +25,20 @@ def test_objects_in_flight_between_two_actors_keep_their_identity(case: Case) ->
             arriving.append((source.consume(aside), case.payload(300, seed=count)))
     for pending, payload in arriving:
         case.arrived(case.ok(pending), payload)
+
+
+@check("O1")
+def test_a_receiver_that_comes_late_gets_its_own_object(case: Case) -> None:
+    """Two objects go to two receivers, and the one whose object was sent first is the last to ask for it."""
+    nbytes = case.draw(st.integers(1, 3000), "bytes of each")
+    payloads = [case.payload(nbytes, seed=number) for number in range(2)]
+    source, late, early = case.actors(3)
+    refs = [source.produce(payload) for payload in payloads]
+    with late.busy(lane=Lane.SYSTEM):
+        for_late, for_early = late.consume(refs[0]), early.consume(refs[1])
+        for_early.wait(0.05)  # a two-sided source may serve them in order only, so this need not come about
+    case.arrived(case.ok(for_late), payloads[0])
+    case.arrived(case.ok(for_early), payloads[1])
 
 
 @check("O2", "O1")

@@ -374,7 +374,7 @@ def test_a_device_that_is_not_registered_is_refused_and_collected() -> None:
     world = World(Registration("T", ("cuda",), InlineTransport, torch.Tensor))
     source, destination = world.actors(2)
     error = destination.consume(source.produce(PAYLOAD)).error()
-    assert isinstance(error, ValueError) and "device cpu" in str(error)
+    assert isinstance(error, ProtocolError) and "tensor_device is 'cpu' (str)" in str(error)
     assert len(calls(world, "garbage_collect")) == 1
     world.close()
 

@@ -157,7 +157,10 @@ class Attempt:
                 self.case.arrived(self._tensors("A1"), self.payload, clause="A1")
         if self.send is not None:
             self._end_half(self.send, self.source, "A2")
-        self.abort()
+        if self.way == RECEIVE_ALONE:
+            self.abort(self.source)
+        if self.way == SEND_ALONE:
+            self.abort(self.destination)
         return under_way and self.has_failed()
 
     def _end_half(self, call: Pending[Any], side: Process, clause: str) -> None:

@@ -58,7 +58,7 @@ class Case:
     def draw(self, strategy: st.SearchStrategy[T], label: str = "") -> T:
         """Choose a value; it shrinks if the example fails, and its repr is shown."""
         value = self._data.draw(strategy, label or None)
-        text = repr(value)
+        text = str(getattr(value, "__name__", repr(value)))
         self.drawn.append(f"{label or 'value'} = {text if len(text) <= 300 else text[:299] + '…'}")
         return value
 
@@ -111,6 +111,8 @@ class Case:
             raise self.hung(hung, clause or self._clauses[0]) from None
         if isinstance(error, NeedsRayError):
             raise NotExercised(str(error))
+        if isinstance(error, ProtocolError):  # no answer that a transport may give
+            raise broken(clause or self._clauses[0], f"{pending.what}: {describe_error(error)}") from error
         if error is not None and not isinstance(error, Exception):
             raise error
         return error

@@ -137,8 +137,16 @@ def _clearest(rows: Sequence[ClauseResult]) -> Failure:
 def _harness_errors(verdict: Verdict, width: int) -> Iterator[Line]:
     if verdict.harness_errors:
         yield "harness errors: our fault, not the transport's; please report them", {"red": True}
+    alike: dict[str, list[str]] = {}
     for error in verdict.harness_errors:
-        yield from _plain(paragraph(f"{error.check} on {error.engine}:", error.what, width, indent=INDENT))
+        alike.setdefault(error.what, []).append(f"{error.check} on {error.engine}")
+    for what, checks in alike.items():
+        more = f" and {len(checks) - 1} more checks" if len(checks) > 1 else ""
+        yield from _plain(
+            textwrap.wrap(
+                f"{checks[0]}{more}: {what}", width, initial_indent=" " * INDENT, subsequent_indent=" " * 2 * INDENT
+            )
+        )
 
 
 def _unknown(verdict: Verdict, width: int) -> Iterator[Line]:

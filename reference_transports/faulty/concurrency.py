@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-from contextlib import closing
 from typing import Any, ClassVar
 
-import numpy as np
-import torch
 from ray.experimental import CommunicatorMetadata, TensorTransportMetadata
 
-from reference_transports._layout import flat_bytes
-from reference_transports._wire import SourceEnd
 from reference_transports.faulty import breaks
 from reference_transports.inline import InlineMetadata, InlineTransport
 from reference_transports.socket_pull import SocketPullTransport
@@ -84,24 +79,3 @@ class HasRoomForTwoObjects(SocketPullTransport):
         while len(self._objects) > 2:
             self._objects.pop(next(iter(self._objects)))
         return metadata
-
-
-@breaks("X3")
-class ServesFromOneBuffer(SocketPullTransport):
-    """Copies what it sends into a buffer that all receivers are served from."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._buffer = torch.empty(1 << 20, dtype=torch.uint8)
-
-    def _serve(self, end: SourceEnd) -> None:
-        tensors = self._objects.get(end.key)
-        if tensors is None or sum(tensor.nbytes for tensor in tensors) > self._buffer.nbytes:
-            super()._serve(end)
-            return
-        size = 0
-        for tensor in tensors:
-            self._buffer[size : size + tensor.nbytes] = torch.from_numpy(np.asarray(flat_bytes(tensor)))
-            size += tensor.nbytes
-        with closing(end):
-            end.send([self._buffer[:size]])

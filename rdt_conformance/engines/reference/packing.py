@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rdt_conformance import pickling
+from rdt_conformance.engines.reference.errors import ProtocolError
 from rdt_conformance.engines.reference.refs import Ref
 
 
@@ -43,6 +44,10 @@ class _TensorUnpickler(pickle.Unpickler):
         self._tensors = tensors
 
     def persistent_load(self, pid: Any) -> Any:
+        if not isinstance(self._tensors, Sequence):
+            raise ProtocolError(f"received a {type(self._tensors).__name__}, not a list of tensors")
+        if pid >= len(self._tensors):
+            raise ProtocolError(f"received {len(self._tensors)} tensors, and the value has more")
         return self._tensors[pid]
 
 

@@ -76,7 +76,7 @@ def create(worker: Worker, obj_id: str, value: Any, transport: str) -> Created:
     """Take the tensors out of `value`, store them, and let the transport describe them.
 
     Raises:
-        ValueError: the tensors are on a device that the transport is not registered for.
+        ProtocolError: the transport names a device that it is not registered for, which Ray refuses.
     """
     registration = worker.registry.find(transport)
     skeleton, tensors = packing.take_out(value, registration.data_type)
@@ -88,7 +88,10 @@ def create(worker: Worker, obj_id: str, value: Any, transport: str) -> Created:
         raise
     if metadata.tensor_meta and metadata.tensor_device not in registration.devices:
         free(worker, obj_id, transport, dump(metadata))
-        raise ValueError(f"transport {transport} does not support device {metadata.tensor_device}")
+        raise ProtocolError(
+            f"tensor_device is {metadata.tensor_device!r} ({type(metadata.tensor_device).__name__}), not one of the "
+            f"registered device types {', '.join(map(repr, registration.devices))}"
+        )
     return Created(skeleton, dump(metadata))
 
 
@@ -147,12 +150,14 @@ def receive(worker: Worker, obj_id: str, metadata: bytes, communicator: bytes, t
     try:
         described = load(metadata)
         tensors = worker.call(transport, "recv_multiple_tensors", obj_id, described, load(communicator), obj_id=obj_id)
+        if not isinstance(tensors, Sequence):
+            raise ProtocolError(f"received a {type(tensors).__name__}, not a list of tensors")
         if len(tensors) != len(described.tensor_meta):
             raise ProtocolError(f"received {len(tensors)} tensors where {len(described.tensor_meta)} were described")
     except Exception as error:
         worker.store.add_error(obj_id, error)
         raise
-    worker.store.add_received(obj_id, tensors)
+    worker.store.add_received(obj_id, list(tensors))
 
 
 def fail(worker: Worker, obj_id: str, error: Exception) -> None:

@@ -99,9 +99,9 @@ class Process:
         self.world.host.kill(self.name)
 
     @contextmanager
-    def busy(self, seconds: float = 60) -> Iterator[None]:
-        """Keep this process's main thread busy in user code while the body runs."""
-        sitting = self.run(user_code.sit_still, seconds)
+    def busy(self, seconds: float = 60, lane: Lane = Lane.MAIN) -> Iterator[None]:
+        """Keep one of this process's threads, its main thread unless said otherwise, busy while the body runs."""
+        sitting = self.run(user_code.sit_still, seconds, lane=lane)
         try:
             yield
         finally:
@@ -309,7 +309,8 @@ def _part(value: Any, index: int) -> Any:
 
 def _differences(value: Any, payload: Recipe) -> list[str]:
     # A consumed or gotten object comes as a list of objects, a received one as a list of tensors.
-    tensors = value[0] if len(value) == 1 and isinstance(value[0], list) else value
+    of_one_object = isinstance(value, list) and len(value) == 1 and isinstance(value[0], list)
+    tensors = value[0] if of_one_object else value
     return payload.differences(tensors)
 
 
