@@ -244,7 +244,7 @@ def test_plain_payloads_are_plain(drawn):
 def test_all_that_is_promised_is_drawn():
     seen: set[str] = set()
 
-    @settings(quick, max_examples=600)
+    @settings(quick, max_examples=1000, derandomize=True)
     @given(KINDS["torch"].payloads(max_bytes=1000))
     def collect(payload):
         for recipe in payload.recipes:

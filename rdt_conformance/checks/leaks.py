@@ -42,7 +42,7 @@ def expect_no_growth(
     """
     parts = cycle if isinstance(cycle, Mapping) else {"": cycle}
     # Of several parts, each makes objects in every cycle: fewer cycles will do.
-    fewest, share = (3, 1) if len(parts) == 1 else (1, 2)
+    fewest, share = (3, 1) if len(parts) == 1 else (1, 3)
     run_all = list(parts.values())
     _repeat(case, run_all, 1, clause)  # by now every process has built its transport
     began = time.monotonic()
