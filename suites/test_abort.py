@@ -28,6 +28,7 @@ def test_abort_ends_a_blocked_receive(case: Case) -> None:
     source, destination = case.actors(2)
     for attempt in attempts(case, source, destination, case.draw(st.sampled_from(_ways(case)), "to be aborted")):
         attempt.begin()
+        attempt.let_block()
         if attempt.end():
             case.witness("A1", "A9", "A10")
             break
@@ -38,6 +39,7 @@ def test_abort_ends_a_blocked_send(case: Case) -> None:
     source, destination = case.actors(2)
     for attempt in attempts(case, source, destination, SEND_ALONE):
         attempt.begin()
+        attempt.let_block()
         if attempt.end():
             case.witness("A2", "A9", "A10")
             break
@@ -51,6 +53,7 @@ def test_the_claim_to_abort_is_seen_at_work(case: Case) -> None:
     for way in [RECEIVE_ALONE, SEND_ALONE] if _two_sided(case) else [FETCH, RECEIVE]:
         for attempt in attempts(case, source, destination, way):
             attempt.begin()
+            attempt.let_block()
             if not attempt.is_under_way():
                 continue
             attempt.abort()

@@ -96,6 +96,8 @@ def test_what_was_received_outlives_the_object(case: Case) -> None:
     source, destination, other = case.actors(3)
     shared = _share(case, source, payload)
     received = [_receive(case, shared, receiver, way) for receiver in (destination, other)]
+    for held in received:
+        case.arrived(held, payload, clause="L1")
     _free(case, shared)
     for newcomer in [_share(case, source, payload.inverse()) for _ in range(newcomers)]:
         _receive(case, newcomer, destination, way)

@@ -18,6 +18,8 @@ BOTH = "a large transfer"
 RECEIVE = "a large receive"
 FETCH = "a large fetch"
 
+_MOMENT = 0.02
+"""Seconds in which a call that nobody answers gets to where it blocks."""
 _SIZES = (1 << 20, 8 << 20, 64 << 20)
 """Bytes of a transfer that can only be aborted while its data are on their way."""
 
@@ -133,6 +135,11 @@ class Attempt:
         call = self._receive or self.send
         assert call is not None, "not begun"
         return call
+
+    def let_block(self) -> None:
+        """Give a call that nobody answers the time to get to where it blocks, which no event tells."""
+        if self.way in (RECEIVE_ALONE, SEND_ALONE):
+            self.main_call.wait(_MOMENT)
 
     def is_under_way(self) -> bool:
         """Whether it has begun and not ended."""

@@ -124,7 +124,10 @@ class ArrayRecipe:
         for sent in self.pieces():
             here = values[start : start + sent.size]
             if not np.array_equal(here, sent):
+                here = here.copy()  # a transport that is not done yet may write at this very moment
                 places = np.flatnonzero(here != sent)
+                if not places.size:
+                    return "was still being written while it was compared"
                 wrong += places.size
                 first = first or self._sentence(start + int(places[0]), int(here[places[0]]), int(sent[places[0]]))
             start += sent.size

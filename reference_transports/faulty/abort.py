@@ -19,7 +19,9 @@ class AbortsOnlyQueuedTransfers(TcpTransport):
     """Takes an abort as a note for later: what is already blocked stays blocked."""
 
     def abort_transport(self, obj_id: str, communicator_metadata: Any) -> None:
-        self._aborted.append(communicator_metadata.transfer_id)
+        with self._changed:
+            self._aborted.append(communicator_metadata.transfer_id)
+            self._changed.notify_all()
 
 
 @breaks("A1")
