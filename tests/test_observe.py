@@ -251,6 +251,16 @@ def test_too_little_time_is_said(transport: Transport) -> None:
     assert not judge(cycle, transport, seconds=0).judged
 
 
+def test_cycles_that_slow_down_do_not_outlast_the_deadline(transport: Transport) -> None:
+    def cycle(number: int) -> None:
+        transport.objects[number] = 0
+        time.sleep(0.00005 * number)
+
+    began = time.monotonic()
+    only(judge(cycle, transport, most_cycles=1_000_000, seconds=2), "registrations in self.objects")
+    assert time.monotonic() - began < 10
+
+
 @pytest.mark.parametrize("size", [50, 1_000])
 def test_a_bounded_cache_is_no_leak(transport: Transport, size: int) -> None:
     transport.objects = cache = collections.OrderedDict()
