@@ -32,7 +32,7 @@ def test_error_of_a_receive_reaches_the_consumer(case: Case) -> None:
     else:
         case.arrived(case.ok(receiving), *good, payload, clause="R4")
     replace_metadata(case, ref, known)
-    _forget_killed_actors(case)
+    _leave_other_half(case)
 
 
 @check("R4", situational=("R4",))
@@ -55,7 +55,7 @@ def test_transfer_that_the_source_cannot_serve_ends(case: Case) -> None:
         case.ok(source.collect(ref.obj_id, metadata, tensors), "G2")
     if case.error(_receive(destination, way, ref), "R4") is not None:
         case.witness("R4")
-    _forget_killed_actors(case)
+    _leave_other_half(case)
 
 
 @check("R6")
@@ -88,7 +88,7 @@ def _receive(destination: Process, way: str, *refs: Ref) -> Pending[Held]:
     return destination.get(*refs) if way == GET else destination.consume(*refs)
 
 
-def _forget_killed_actors(case: Case) -> None:
-    """If a transport cannot abort, Ray kills both actors of a transfer that has failed."""
-    if not (case.target.one_sided.value or case.target.can_abort.value):
+def _leave_other_half(case: Case) -> None:
+    """The other half of a transfer that has failed may still be ending, or Ray may have had to kill its actor."""
+    if not case.target.one_sided.value:
         case.leave_dirty()

@@ -37,19 +37,6 @@ class KeepsARecordOfEveryObject(InlineTransport):
 
 
 @breaks("G1")
-class ChainsItsBuffers(InlineTransport):
-    """Links each staging buffer to the one before it, and so keeps them all."""
-
-    def __init__(self) -> None:
-        self._latest: tuple[Any, ...] = ()
-
-    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
-        metadata = super().extract_tensor_transport_metadata(obj_id, rdt_object)
-        self._latest = (b"".join(metadata.payload), self._latest)
-        return metadata
-
-
-@breaks("G1")
 class ForgetsUnreceivedObjects(SocketPullTransport):
     """Cleans up after the receivers of an object, and so never after one that had none."""
 

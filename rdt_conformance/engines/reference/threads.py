@@ -131,7 +131,7 @@ class ThreadHost:
 
     def stacks(self) -> str:
         """Where each lane that is inside a job stands right now."""
-        busy = [lane.thread for lane in self._lanes.values() if lane.running is not None]
+        busy = [lane.thread for lane in list(self._lanes.values()) if lane.running is not None]
         return format_stacks(busy)
 
     def stop(self, seconds: float = 2.0) -> None:
@@ -140,13 +140,15 @@ class ThreadHost:
         A native transport must not be torn down on some other thread while the next one is being built. A lane that is
         stuck is left behind as a daemon thread, and keeps what it is stuck in.
         """
-        for lane in self._lanes.values():
+        # A monitor may kill a worker meanwhile.
+        lanes, workers = list(self._lanes.values()), list(self.workers.values())
+        for lane in lanes:
             lane.put(None)
         deadline = time.monotonic() + seconds
-        for lane in self._lanes.values():
+        for lane in lanes:
             if lane.running is None:
                 lane.thread.join(max(0.0, deadline - time.monotonic()))
-        for worker in self.workers.values():
+        for worker in workers:
             worker.close()
 
     def _one_finished(self) -> None:

@@ -282,14 +282,15 @@ class World:
         """
         for ref in list(self._refs):
             ref.drop()
-        for worker in self.host.workers.values():
+        for worker in list(self.host.workers.values()):
             worker.held.clear()
         idle = self.host.wait_idle(seconds)
-        return idle and not any(worker.owner.known() or worker.store.objects() for worker in self.host.workers.values())
+        workers = list(self.host.workers.values())
+        return idle and not any(worker.owner.known() or worker.store.objects() for worker in workers)
 
     def transports(self) -> Iterable[Any]:
         """Every transport instance built so far."""
-        for worker in self.host.workers.values():
+        for worker in list(self.host.workers.values()):
             instance = worker.registry.built(self.transport)
             if instance is not None:
                 yield instance
