@@ -179,12 +179,17 @@ def test_a_wrong_number_of_tensors_is_noticed() -> None:
 
 
 def test_a_stuck_call_is_a_hang_with_stacks() -> None:
-    world = world_of(Stuck)
+    world = world_of(OneSidedStuck)
     source, destination = world.actors(2)
+    arriving = destination.consume(source.produce(PAYLOAD))
     with pytest.raises(Hung) as hung:
-        destination.consume(source.produce(PAYLOAD)).result(0.3)
+        arriving.result(0.3)
     assert "recv_multiple_tensors" in hung.value.stacks
-    destination.kill()
+    stuck = world.host.workers[destination.name].registry.built("T")
+    assert isinstance(stuck, OneSidedStuck)
+    stuck.abort_transport()
+    assert isinstance(arriving.error(), RuntimeError)
+    assert world.reset()
     world.close()
 
 

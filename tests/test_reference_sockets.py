@@ -119,8 +119,18 @@ def files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
+_EARLIER: set[threading.Thread] = set()
+"""Threads of other test files: transports that those left to the garbage collector."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _know_earlier_threads() -> None:
+    _EARLIER.update(threading.enumerate())
+
+
 def threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("rdt-socket")]
+    running = set(threading.enumerate()) - _EARLIER
+    return [thread.name for thread in running if thread.name.startswith("rdt-socket")]
 
 
 def raw(tensor: torch.Tensor) -> bytes:
