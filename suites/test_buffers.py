@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rdt_conformance.checks import Case, check
 from rdt_conformance.engines.base import Pending
-from rdt_conformance.engines.reference.world import Held, Process
+from rdt_conformance.engines.world import Held, Process
 from rdt_conformance.payloads import Payload, PayloadKind
 from rdt_conformance.payloads.watching import Guard
 

@@ -11,7 +11,7 @@ from rdt_conformance.checks.moves import begin_send, transfer
 from rdt_conformance.checks.stirring import stirred
 from rdt_conformance.engines.base import Lane, Pending
 from rdt_conformance.engines.reference.user_code import nothing
-from rdt_conformance.engines.reference.world import Held, Process
+from rdt_conformance.engines.world import Held, Process
 from rdt_conformance.payloads import Payload
 
 

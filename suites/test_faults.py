@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from rdt_conformance.checks import Case, check
 from rdt_conformance.checks.damage import damaged, foreign, metadata_of, replace_metadata
 from rdt_conformance.engines.base import Pending
-from rdt_conformance.engines.reference.refs import Ref
-from rdt_conformance.engines.reference.world import Held, Process
+from rdt_conformance.engines.rdt import Ref
+from rdt_conformance.engines.world import Held, Process
 
 ARGUMENT = "as the argument of a task"
 GET = "by a get"

@@ -14,7 +14,7 @@ from rdt_conformance.checks.damage import foreign
 from rdt_conformance.checks.leaks import expect_no_growth
 from rdt_conformance.engines.base import Pending
 from rdt_conformance.engines.reference import user_code
-from rdt_conformance.engines.reference.world import Held, Process
+from rdt_conformance.engines.world import Held, Process
 from rdt_conformance.payloads import Payload
 from rdt_conformance.payloads.watching import Fingerprint
 

@@ -14,8 +14,8 @@ from rdt_conformance.checks import Case, check
 from rdt_conformance.checks.leaks import expect_gone, expect_no_growth
 from rdt_conformance.checks.moves import transfer
 from rdt_conformance.engines.base import Lane, Pending
-from rdt_conformance.engines.reference.refs import Ref
-from rdt_conformance.engines.reference.world import Held, Process
+from rdt_conformance.engines.rdt import Ref
+from rdt_conformance.engines.world import Held, Process
 from rdt_conformance.history import describe_error
 from rdt_conformance.payloads import Payload
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from rdt_conformance.checks import Case, check
-from rdt_conformance.engines.reference.refs import Ref
+from rdt_conformance.engines.rdt import Ref
 from rdt_conformance.engines.reference.user_code import nothing
-from rdt_conformance.engines.reference.world import Process
+from rdt_conformance.engines.world import Process
 from rdt_conformance.payloads.base import Payload
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rdt_conformance.checks import Case, check
 from rdt_conformance.checks.leaks import expect_gone, expect_no_growth
 from rdt_conformance.checks.moves import transfer
-from rdt_conformance.engines.reference.world import Held, Process
-from rdt_conformance.observe import Watch, growth
+from rdt_conformance.engines.world import Held, Process
+from rdt_conformance.observe import growth
 from rdt_conformance.payloads.base import Payload, Recipe, Refusable
 from rdt_conformance.payloads.watching import Fingerprint, Lifetimes
 
@@ -120,7 +120,7 @@ def test_one_free_undoes_two_extracts(case: Case) -> None:
     seconds = 20 * case.budget.seconds
     grown = growth(
         cycles,
-        Watch(list(case.world.transports())),
+        case.world.watch(),
         cycles=case.budget.cycles,
         most_cycles=case.budget.most_cycles,
         deadline=time.monotonic() + seconds,

@@ -45,7 +45,7 @@ def test_the_kind_of_transport_never_changes(case: Case) -> None:
     case.ok(destination.consume(ref), "L1").drop()
     _expect_kind(case, "after a transfer")
     ref.drop()
-    case.world.host.wait_idle(case.patience.call)
+    case.world.come_to_rest(case.patience.call)
     _expect_kind(case, "after the object was freed")
 
 

@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 import torch
+from local_workers import workers
 from ray.experimental import CommunicatorMetadata, TensorTransportManager
 
 from rdt_conformance.engines.base import Hung
+from rdt_conformance.engines.local import local_world
 from rdt_conformance.engines.reference.errors import ActorDiedError, ProtocolError
 from rdt_conformance.engines.reference.groups import Groups
 from rdt_conformance.engines.reference.registry import Registration
 from rdt_conformance.engines.reference.worker import Settings
-from rdt_conformance.engines.reference.world import World
+from rdt_conformance.engines.world import World
 from rdt_conformance.payloads import kind_for
 from reference_transports.inline import InlineTransport
 from reference_transports.tcp import TcpTransport
@@ -24,7 +26,7 @@ PAYLOAD = kind_for(torch.Tensor).simple(100)
 
 
 def world_of(transport: type[TensorTransportManager], **settings: float) -> World:
-    return World(Registration("T", ("cpu",), transport, torch.Tensor), Settings(**settings))
+    return local_world(Registration("T", ("cpu",), transport, torch.Tensor), Settings(**settings))
 
 
 def lanes(world: World, method: str) -> list[tuple[str, str]]:
@@ -64,7 +66,8 @@ def test_actors_live_on_after_an_abort() -> None:
     source, destination = world.actors(2)
     assert destination.consume(source.produce(PAYLOAD)).error() is not None
     assert world.host.wait_idle(10)
-    source.transport().fails = False
+    instance: Any = workers(world)[source.name].registry.instance("T")
+    instance.fails = False
     assert destination.consume(source.produce(PAYLOAD)).result().differences(PAYLOAD) == []
     assert world.reset()
     world.close()
@@ -80,8 +83,8 @@ def test_both_actors_are_killed_if_the_transport_cannot_abort() -> None:
     world = world_of(CannotAbort)
     source, destination = world.actors(2)
     assert isinstance(destination.consume(source.produce(PAYLOAD)).error(), ActorDiedError)
-    assert "driver" in world.host.workers
-    assert source.name not in world.host.workers and destination.name not in world.host.workers
+    assert "driver" in workers(world)
+    assert source.name not in workers(world) and destination.name not in workers(world)
     assert lanes(world, "abort_transport") == []
     world.close()
 
@@ -113,7 +116,7 @@ def test_a_one_sided_receive_that_raises_interrupts_nobody() -> None:
     error = destination.consume(source.produce(PAYLOAD)).error()
     assert isinstance(error, RuntimeError) and "recv is broken" in str(error)
     assert world.reset(), "everybody lives on, although this transport cannot abort"
-    assert {source.name, destination.name} <= set(world.host.workers)
+    assert {source.name, destination.name} <= set(workers(world))
     world.close()
 
 
@@ -185,7 +188,7 @@ def test_a_stuck_call_is_a_hang_with_stacks() -> None:
     with pytest.raises(Hung) as hung:
         arriving.result(0.3)
     assert "recv_multiple_tensors" in hung.value.stacks
-    stuck = world.host.workers[destination.name].registry.built("T")
+    stuck = workers(world)[destination.name].registry.built("T")
     assert isinstance(stuck, OneSidedStuck)
     stuck.abort_transport()
     assert isinstance(arriving.error(), RuntimeError)
@@ -239,7 +242,7 @@ class Grouped(OneSidedStuck):
 def test_a_failed_transfer_destroys_its_group() -> None:
     world = world_of(Grouped, fetch_fail_timeout=0.2)
     source, destination = world.actors(2)
-    groups = world.host.workers["driver"].groups
+    groups = workers(world)["driver"].groups
     groups.create("pair", "T", (source.name, destination.name))
     for _ in range(2):  # the second time it is gone already
         assert destination.consume(source.produce(PAYLOAD)).error() is not None

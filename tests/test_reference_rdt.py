@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from local_workers import workers
 from ray.experimental import TensorTransportManager
 
 from rdt_conformance.engines.base import Lane
+from rdt_conformance.engines.local import local_world
 from rdt_conformance.engines.reference.errors import (
     ActorDiedError,
     GetTimeoutError,
@@ -22,7 +24,7 @@ from rdt_conformance.engines.reference.errors import (
 )
 from rdt_conformance.engines.reference.registry import Registration, Registry
 from rdt_conformance.engines.reference.worker import Settings, Worker
-from rdt_conformance.engines.reference.world import World
+from rdt_conformance.engines.world import World
 from rdt_conformance.payloads import kind_for
 from reference_transports.inline import InlineTransport
 from reference_transports.socket_pull import SocketPullTransport
@@ -33,7 +35,7 @@ PAYLOAD = KIND.simple(100)
 
 
 def world_of(transport: type[TensorTransportManager], **settings: float) -> World:
-    return World(Registration("T", ("cpu",), transport, torch.Tensor), Settings(**settings))
+    return local_world(Registration("T", ("cpu",), transport, torch.Tensor), Settings(**settings))
 
 
 @pytest.fixture
@@ -94,7 +96,7 @@ def _look_at_nested(value: Any) -> tuple[bool, Any, Any]:
 
 def test_tensors_come_out_of_any_structure_and_back_in(world: World) -> None:
     source, destination = world.actors(2)
-    ref = world.own(world.driver_owner.create_by_task(source.name, _nested, "T"))
+    ref = world.own(world.host.driver.owner.create_by_task(source.name, _nested, "T"))
     held = destination.consume(ref).result()
     assert held.apply(_look_at_nested) == (True, [0, 1, 2], (7, "layer", None))
     (extract,) = [step for step in world.history.steps() if step.what.startswith("extract")]
@@ -221,7 +223,7 @@ def test_target_buffers_are_filled_and_held_weakly(world: World) -> None:
     held = world.driver.get(ref, buffers=targets).result()
     assert held.apply(_same_memory, buffers[0])
     assert PAYLOAD.differences(buffers) == []
-    worker = world.host.workers["driver"]
+    worker = workers(world)["driver"]
     entry = worker.owner.entry(ref)
     entry.target_buffers = [_dead_reference()]
     assert world.driver.get(ref).result().differences(PAYLOAD) == []
@@ -310,15 +312,15 @@ def test_a_task_keeps_its_arguments_until_it_has_ended(world: World) -> None:
 def test_a_borrower_keeps_the_object_and_lets_go_of_it(world: World) -> None:
     source, borrower = world.actors(2)
     ref = source.produce(PAYLOAD)
-    kept = world.driver_owner.call_task(borrower.name, _keep_ref, ([ref],)).result(5)
+    kept = world.host.driver.owner.call_task(borrower.name, _keep_ref, ([ref],)).result(5)
     ref.drop()
     assert world.host.wait_idle(5)
     assert calls(world, "garbage_collect") == []
     assert borrower.run(_get_kept, kept).result() == []
-    world.host.workers[borrower.name].held.clear()
+    workers(world)[borrower.name].held.clear()
     assert world.host.wait_idle(5)
     assert len(calls(world, "garbage_collect")) == 1
-    assert all(not worker.owner.known() for worker in world.host.workers.values())
+    assert all(not worker.owner.known() for worker in workers(world).values())
 
 
 def _keep_ref(worker: Worker, refs: list[Any]) -> int:
@@ -333,7 +335,7 @@ def _get_kept(worker: Worker, key: int) -> list[str]:
 def test_a_reference_handed_back_and_forth_is_counted_once(world: World) -> None:
     source, borrower = world.actors(2)
     ref = source.produce(PAYLOAD)
-    returned = world.driver_owner.call_task(borrower.name, _give_back, ([ref],)).result(5)
+    returned = world.host.driver.owner.call_task(borrower.name, _give_back, ([ref],)).result(5)
     assert returned.obj_id == ref.obj_id and returned.holder == "driver"
     ref.drop()
     assert world.host.wait_idle(5) and calls(world, "garbage_collect") == []
@@ -366,12 +368,12 @@ def test_an_extract_that_raises_leaves_no_object_behind() -> None:
     source, destination = world.actors(2)
     ref = source.produce(PAYLOAD)
     assert isinstance(destination.consume(ref).error(), ValueError)
-    assert world.host.workers[source.name].store.objects() == []
+    assert workers(world)[source.name].store.objects() == []
     world.close()
 
 
 def test_a_device_that_is_not_registered_is_refused_and_collected() -> None:
-    world = World(Registration("T", ("cuda",), InlineTransport, torch.Tensor))
+    world = local_world(Registration("T", ("cuda",), InlineTransport, torch.Tensor))
     source, destination = world.actors(2)
     error = destination.consume(source.produce(PAYLOAD)).error()
     assert isinstance(error, ProtocolError) and "tensor_device is 'cpu' (str)" in str(error)

@@ -9,7 +9,7 @@ from rdt_conformance.engines.base import Pending
 
 if TYPE_CHECKING:
     from rdt_conformance.checks.case import Case
-    from rdt_conformance.engines.reference.world import Held, Process
+    from rdt_conformance.engines.world import Held, Process
     from rdt_conformance.payloads import Payload
 
 RECEIVE_ALONE = "a receive whose send does not come"

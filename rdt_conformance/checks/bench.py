@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from rdt_conformance.checks.budget import PROFILES, Budget
 from rdt_conformance.engines.base import Patience
+from rdt_conformance.engines.local import local_world
 from rdt_conformance.engines.reference.registry import Registration
 from rdt_conformance.engines.reference.worker import AS_IN_RAY, Settings
-from rdt_conformance.engines.reference.world import World
+from rdt_conformance.engines.world import World
 from rdt_conformance.payloads import kind_for
 from rdt_conformance.results import CheckResult
 
@@ -59,7 +60,7 @@ class Bench:
 
     def new_world(self, settings: Settings = AS_IN_RAY, *, used: bool = True) -> World:
         """A fresh world; `release` it in the end. Unless `used`, its actors have never touched the transport."""
-        return World(self.registration, settings, self.kind.simple(16) if used else None)
+        return local_world(self.registration, settings, self.kind.simple(16) if used else None)
 
     def acquire(self) -> World:
         """A clean world for one example: a fresh one, or that of an earlier example that ended well."""

@@ -18,7 +18,7 @@ from rdt_conformance.history import describe_error
 
 if TYPE_CHECKING:
     from rdt_conformance.checks.bench import Bench
-    from rdt_conformance.engines.reference.world import Held, Process, World
+    from rdt_conformance.engines.world import Held, Process, World
     from rdt_conformance.payloads.base import Payload
 
 T = TypeVar("T")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from ray.experimental import TensorTransportMetadata
@@ -13,8 +12,7 @@ from rdt_conformance import pickling
 
 if TYPE_CHECKING:
     from rdt_conformance.checks.case import Case
-    from rdt_conformance.engines.reference.refs import Ref
-    from rdt_conformance.engines.reference.worker import Worker
+    from rdt_conformance.engines.rdt import Ref
 
 
 def foreign(metadata: bytes) -> bytes:
@@ -59,20 +57,9 @@ def _with(described: Any, **changes: Any) -> bytes:
 
 def metadata_of(case: Case, ref: Ref) -> bytes:
     """What the driver, which owns the object, knows of it as soon as it exists."""
-    return case.ok(case.driver.run(_known, ref, what="creating the object"))
+    return case.ok(case.driver.metadata_of(ref))
 
 
 def replace_metadata(case: Case, ref: Ref, metadata: bytes) -> None:
     """Let the driver, which owns the object, hand out other metadata from now on."""
-    case.ok(case.driver.run(_replace, ref, metadata))
-
-
-def _known(worker: Worker, ref: Ref) -> bytes:
-    return worker.owner.entry(ref).created.result(worker.settings.fetch_fail_timeout).metadata
-
-
-def _replace(worker: Worker, ref: Ref, metadata: bytes) -> None:
-    entry = worker.owner.entry(ref)
-    created = dataclasses.replace(entry.created.result(0), metadata=metadata)
-    entry.created = Future()
-    entry.created.set_result(created)
+    case.ok(case.driver.replace_metadata(ref, metadata))

@@ -156,7 +156,7 @@ class Examination:
         if case.left_blocked:
             return False
         if not case.world.reset(case.patience.call):
-            stacks = case.world.host.stacks()
+            stacks = case.world.stacks()
             if stacks:
                 hung = Hung("freeing what the example made", case.patience.call, stacks)
                 raise case.hung(hung, self._spec.clauses[0])

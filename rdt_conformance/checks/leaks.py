@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from rdt_conformance.engines.base import Hung
-from rdt_conformance.observe import Leak, Watch, growth
+from rdt_conformance.observe import Leak, growth
 from rdt_conformance.payloads.watching import Lifetimes
 
 if TYPE_CHECKING:
     from rdt_conformance.checks.case import Case
-    from rdt_conformance.engines.reference.world import Held
+    from rdt_conformance.engines.world import Held
 
 Cycle: TypeAlias = Callable[[], object]
 
@@ -52,7 +52,7 @@ def expect_no_growth(
     seconds = max(_SECONDS * case.budget.seconds, 10 * pace, min(2 * pace * most_cycles, _LONGEST))
     grown = growth(
         lambda cycles: _repeat(case, run_all, cycles, clause),
-        Watch(list(case.world.transports()), memory=bool(payload_bytes)),
+        case.world.watch(memory=bool(payload_bytes)),
         cycles=max(fewest, min(case.budget.cycles // share, int(seconds / pace / 10))),
         most_cycles=most_cycles,
         deadline=time.monotonic() + seconds,
@@ -90,12 +90,12 @@ def _repeat(case: Case, parts: Sequence[Cycle], times: int, clause: str) -> None
         for part in parts:
             part()
         if not case.world.reset(case.patience.call):
-            raise case.hung(Hung("freeing what a cycle made", case.patience.call, case.world.host.stacks()), clause)
+            raise case.hung(Hung("freeing what a cycle made", case.patience.call, case.world.stacks()), clause)
 
 
 def _adds(case: Case, leaks: Sequence[Leak], part: Cycle, clause: str) -> bool:
     """Whether one part alone makes something grow that leaks."""
-    watch = Watch(list(case.world.transports()), memory=False)
+    watch = case.world.watch(memory=False)
     before = watch.settled().countable()
     _repeat(case, [part], _SAMPLE, clause)
     after = watch.settled().countable()

@@ -8,7 +8,7 @@ from rdt_conformance.engines.base import Pending
 
 if TYPE_CHECKING:
     from rdt_conformance.checks.case import Case
-    from rdt_conformance.engines.reference.world import Held, Process
+    from rdt_conformance.engines.world import Held, Process
 
 
 def transfer(

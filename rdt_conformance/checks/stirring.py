@@ -24,7 +24,7 @@ from rdt_conformance.engines.base import Lane
 
 if TYPE_CHECKING:
     from rdt_conformance.checks.case import Case
-    from rdt_conformance.engines.reference.world import Process
+    from rdt_conformance.engines.world import Process
 
 _SHARE = 0.25
 """Of the lines before which a thread rests."""

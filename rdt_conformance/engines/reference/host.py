@@ -1,16 +1,24 @@
-"""How workers reach each other. Threads carry the local engine; Ray actors will carry the cluster engine."""
+"""How workers reach each other, and who starts and ends them.
+
+Threads carry the local engine (`threads`), Ray actors the others (`rdt_conformance.engines.cluster`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rdt_conformance.engines.base import Lane
+from rdt_conformance.observe import Observer
+
+if TYPE_CHECKING:
+    from rdt_conformance.engines.reference.worker import Worker
+    from rdt_conformance.history import History
 
 
 class Host(Protocol):
-    """Runs functions on the lanes of workers and brings back what they return.
+    """What a worker sees: runs functions on the lanes of workers and brings back what they return.
 
     A message is a module-level function whose first argument is the worker it runs in, with arguments and a result that
     can be pickled. Messages of one sender to one lane arrive in the order of sending.
@@ -22,4 +30,42 @@ class Host(Protocol):
 
     def kill(self, name: str) -> None:
         """End a worker at once; nothing of it gets to clean up."""
+        ...
+
+
+class Processes(Host, Protocol):
+    """What a world sees: also starts workers, and looks at them from the side."""
+
+    @property
+    def history(self) -> History:
+        """What happened in all workers, in one clock."""
+        ...
+
+    @property
+    def driver(self) -> Worker:
+        """The worker of the process that has no actor; it lives in this very process."""
+        ...
+
+    def start(self, name: str) -> None:
+        """Start a worker, or start one again under the name of one that died, with everything that is registered."""
+        ...
+
+    def wait_idle(self, seconds: float) -> bool:
+        """Wait until no lane has anything left to do; whether that came true within `seconds`."""
+        ...
+
+    def tidy(self, seconds: float) -> bool:
+        """Let every worker forget what it keeps, wait until all is idle, and tell whether no object is left."""
+        ...
+
+    def watch(self, *, memory: bool = True) -> Observer:
+        """Begin to watch the processes of all workers, with or without their memory."""
+        ...
+
+    def stacks(self) -> str:
+        """Where each lane that is inside a job stands right now."""
+        ...
+
+    def stop(self) -> None:
+        """End all workers that can be ended."""
         ...

@@ -20,6 +20,7 @@ from rdt_conformance.engines.reference.refs import Loan, Ref
 from rdt_conformance.engines.reference.work import Created, Passed, Task
 
 if TYPE_CHECKING:
+    from rdt_conformance.engines.rdt import Ref as AnyRef
     from rdt_conformance.engines.reference.worker import Worker
 
 
@@ -264,7 +265,7 @@ class Owner:
         entry.target_buffers = None
         entry.target_device = device
 
-    def entry(self, ref: Ref) -> Entry:
+    def entry(self, ref: AnyRef) -> Entry:
         """What is known about a ref's object.
 
         Raises:

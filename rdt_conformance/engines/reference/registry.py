@@ -80,6 +80,11 @@ class Registry:
         with self._lock:
             return self._instances.get(name.upper())
 
+    def instances(self) -> list[TensorTransportManager]:
+        """Every instance built so far."""
+        with self._lock:
+            return list(self._instances.values())
+
     def clear(self) -> None:
         """Let go of the instances. Ray never does; a world that ends has to."""
         with self._lock:

@@ -2,102 +2,62 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
-import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
-from queue import SimpleQueue
 from typing import Any
 
 from rdt_conformance.engines.base import Lane
-from rdt_conformance.engines.reference.context import inside
 from rdt_conformance.engines.reference.errors import ActorDiedError
+from rdt_conformance.engines.reference.host import Host
+from rdt_conformance.engines.reference.lanes import Job, LaneThread, format_stacks, settle
 from rdt_conformance.engines.reference.registry import Registration, Registry
-from rdt_conformance.engines.reference.worker import Settings, Worker
+from rdt_conformance.engines.reference.worker import DRIVER, Settings, Worker
 from rdt_conformance.history import History
-
-
-@dataclass
-class _Job:
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    future: Future[Any]
-
-
-class _LaneThread:
-    """Runs the jobs of one lane, one at a time, in order."""
-
-    def __init__(self, worker: Worker, lane: Lane, finished: Callable[[], None]) -> None:
-        self._worker = worker
-        self._lane = lane
-        self._finished = finished
-        # SimpleQueue.put is safe inside a finalizer, wherever Python happens to run it.
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self.running: _Job | None = None
-        self.dead = False
-        self.thread = threading.Thread(target=self._run, name=f"rdt-{worker.name}-{lane.value}", daemon=True)
-        self.thread.start()
-
-    def put(self, job: _Job | None) -> None:
-        """Append a job; None ends the thread after the jobs before it."""
-        self._jobs.put(job)
-
-    def _run(self) -> None:
-        with inside(self._worker, self._lane):
-            while (job := self._jobs.get()) is not None:
-                if self.dead:
-                    _settle(job.future, error=ActorDiedError(f"{self._worker.name} was killed"))
-                else:
-                    self.running = job
-                    _run_job(job, self._worker)
-                    self.running = None
-                self._finished()
-                del job  # an idle lane must not keep the last job's tensors alive
-
-
-def _run_job(job: _Job, worker: Worker) -> None:
-    try:
-        result = job.function(worker, *job.args)
-    except BaseException as error:
-        # The traceback's frames would keep tensors alive for as long as the error is.
-        traceback.clear_frames(error.__traceback__)
-        _settle(job.future, error=error)
-    else:
-        _settle(job.future, result=result)
-
-
-def _settle(future: Future[Any], result: Any = None, error: BaseException | None = None) -> None:
-    """Answer, unless the worker was killed meanwhile and the caller has been told so."""
-    if future.done():
-        return
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)
+from rdt_conformance.observe import Observer, Watch
 
 
 class ThreadHost:
-    """A set of workers in this process, connected by function calls (see `host.Host`)."""
+    """A set of workers in this process, connected by function calls (see `host.Processes`).
 
-    def __init__(self, registrations: tuple[Registration, ...], history: History, settings: Settings) -> None:
+    Args:
+        registrations: the transports that every worker knows.
+        history: where their calls are recorded.
+        settings: what Ray would read from its environment.
+        reached_by: how the workers reach others, if not through this host.
+    """
+
+    def __init__(
+        self,
+        registrations: tuple[Registration, ...],
+        history: History,
+        settings: Settings,
+        reached_by: Host | None = None,
+    ) -> None:
         self.registrations = registrations
         self.history = history
         self.settings = settings
         self.workers: dict[str, Worker] = {}
-        self._lanes: dict[tuple[str, Lane], _LaneThread] = {}
+        self._reached_by = reached_by or self
+        self._lanes: dict[tuple[str, Lane], LaneThread] = {}
         self._unfinished = 0
         self._idle = threading.Condition()
 
-    def start(self, name: str) -> Worker:
-        """Start a worker, or start one again under the name of one that died, with everything that is registered."""
-        worker = Worker(name, self, Registry(self.registrations), self.history, self.settings)
-        self.workers[name] = worker
+    @property
+    def driver(self) -> Worker:
+        """The worker of the process that has no actor."""
+        return self.workers[DRIVER]
+
+    def start(self, name: str) -> None:
+        """See `host.Processes.start`."""
+        self.add(Worker(name, self._reached_by, Registry(self.registrations), self.history, self.settings))
+
+    def add(self, worker: Worker) -> None:
+        """Give a worker its lanes."""
+        self.workers[worker.name] = worker
         for lane in Lane:
-            self._lanes[name, lane] = _LaneThread(worker, lane, self._one_finished)
-        return worker
+            self._lanes[worker.name, lane] = LaneThread(worker, lane, self._one_finished)
 
     def submit(self, to: str, lane: Lane, function: Callable[..., Any], *args: Any) -> Future[Any]:
         """See `host.Host.submit`."""
@@ -108,7 +68,7 @@ class ThreadHost:
             return future
         with self._idle:
             self._unfinished += 1
-        thread.put(_Job(function, args, future))
+        thread.put(Job(function, args, future))
         return future
 
     def kill(self, name: str) -> None:
@@ -120,17 +80,28 @@ class ThreadHost:
             thread.dead = True
             running = thread.running
             if running is not None:
-                _settle(running.future, error=ActorDiedError(f"{name} was killed"))
+                settle(running.future, error=ActorDiedError(f"{name} was killed"))
             thread.put(None)
         self.workers.pop(name, None)
 
     def wait_idle(self, seconds: float) -> bool:
-        """Wait until no lane has anything left to do; whether that came true within `seconds`."""
+        """See `host.Processes.wait_idle`."""
         with self._idle:
             return self._idle.wait_for(lambda: self._unfinished == 0, seconds)
 
+    def tidy(self, seconds: float) -> bool:
+        """See `host.Processes.tidy`."""
+        for worker in list(self.workers.values()):
+            worker.held.clear()
+        return self.wait_idle(seconds) and all(worker.is_empty() for worker in list(self.workers.values()))
+
+    def watch(self, *, memory: bool = True) -> Observer:
+        """See `host.Processes.watch`: all workers are in one process, which is watched."""
+        built = [instance for worker in list(self.workers.values()) for instance in worker.registry.instances()]
+        return Watch(built, memory=memory)
+
     def stacks(self) -> str:
-        """Where each lane that is inside a job stands right now."""
+        """See `host.Processes.stacks`."""
         busy = [lane.thread for lane in list(self._lanes.values()) if lane.running is not None]
         return format_stacks(busy)
 
@@ -156,17 +127,3 @@ class ThreadHost:
             self._unfinished -= 1
             if self._unfinished == 0:
                 self._idle.notify_all()
-
-
-def format_stacks(threads: Iterable[threading.Thread]) -> str:
-    """The stacks of `threads`, from the transport's own code downwards where there is some."""
-    frames = sys._current_frames()
-    parts = []
-    for thread in threads:
-        frame = frames.get(thread.ident or 0)
-        if frame is None:
-            continue
-        lines = traceback.format_stack(frame)
-        cut = max((i for i, line in enumerate(lines) if "/rdt_conformance/engines/" in line), default=-1)
-        parts.append(f"{thread.name}:\n{''.join(lines[cut + 1 :] or lines[-3:])}")
-    return "\n".join(parts)

@@ -87,6 +87,10 @@ class Worker:
         self.held[key] = value
         return key
 
+    def is_empty(self) -> bool:
+        """Whether no object is owned, borrowed or kept here."""
+        return not (self.owner.known() or self.store.objects())
+
     def close(self) -> None:
         """Let go of everything, the transport last."""
         self.owner.stop()

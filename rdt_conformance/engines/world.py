@@ -1,14 +1,14 @@
-"""The vocabulary of suites, carried out by the reference RDT: a driver, its actors, and the objects they pass.
+"""The vocabulary of suites, whatever carries it out: a driver, its actors, and the objects they pass.
 
-Two levels. The verbs of RDT (produce, put, consume, get, drop) go through the reference exactly as a user's program
-goes through Ray. The verbs of a transport (extract, communicator, send, recv, fetch, wait, collect, abort) make one
-call each, on the lane where Ray makes it.
+Two levels. The verbs of RDT (produce, put, consume, get, drop) go through an implementation of RDT, the reference or
+Ray's own, exactly as a user's program goes through Ray. The verbs of a transport (extract, communicator, send, recv,
+fetch, wait, collect, abort) make one call each, on the lane where Ray makes it.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from rdt_conformance import pickling
 from rdt_conformance.engines.base import Lane, Patience, Pending
+from rdt_conformance.engines.rdt import Rdt, Ref
 from rdt_conformance.engines.reference import calls, user_code
-from rdt_conformance.engines.reference.refs import Ref
-from rdt_conformance.engines.reference.registry import Registration
-from rdt_conformance.engines.reference.threads import ThreadHost
-from rdt_conformance.engines.reference.worker import AS_IN_RAY, DRIVER, Settings
+from rdt_conformance.engines.reference.host import Processes
+from rdt_conformance.engines.reference.worker import DRIVER
 from rdt_conformance.history import History
+from rdt_conformance.observe import Observer
 
 if TYPE_CHECKING:
     from rdt_conformance.payloads.base import Recipe
@@ -122,19 +122,15 @@ class Process:
             function, args = user_code.fail, (what,)
         else:
             function, args = user_code.build, (what, device)
-        return self.world.own(self.world.driver_owner.create_by_task(self.name, function, self._transport, args))
+        return self.world.own(self.world.rdt.produce(self.name, function, args))
 
     def put(self, tensors: Held) -> Pending[Ref]:
         """Put tensors that this process has; this process owns the object, the driver holds the reference."""
-        if self.name == DRIVER:
-            return self.run(user_code.put, tensors.key, self._transport).then(self.world.own)
-        future = self.world.driver_owner.call_task(self.name, user_code.put, (tensors.key, self._transport))
-        return self._pending(future, "put").then(self.world.own)
+        return self._pending(self.world.rdt.put(self.name, tensors.key), "put").then(self.world.own)
 
     def consume(self, *refs: Ref, **named: Ref) -> Pending[Held]:
         """Pass references to a task of this actor, which keeps the objects; the value is the list of them in order."""
-        future = self.world.driver_owner.call_task(self.name, user_code.keep, refs, named)
-        return self._holding(self._pending(future, "consume"))
+        return self._holding(self._pending(self.world.rdt.consume(self.name, refs, named), "consume"))
 
     def get(
         self,
@@ -145,18 +141,24 @@ class Process:
     ) -> Pending[Held]:
         """Get objects into this process; `buffers` holds one list of target buffers per object."""
         key = None if buffers is None else buffers.key
-        args = (list(refs), timeout, through_store, key)
-        if self.name == DRIVER:
-            return self._holding(self.run(user_code.get, *args))
-        return self._holding(self._pending(self.world.driver_owner.call_task(self.name, user_code.get, args), "get"))
+        getting = self.world.rdt.get(self.name, refs, timeout, through_store=through_store, buffers=key)
+        return self._holding(self._pending(getting, "get"))
 
     def get_onto(self, ref: Ref, device: str, timeout: float | None = None) -> Pending[Held]:
         """Get an object onto a device, in the driver."""
-        return self._holding(self.run(user_code.get_onto, ref, device, timeout))
+        return self._holding(self._pending(self.world.rdt.get_onto(ref, device, timeout), "get"))
 
     def wait_freed(self, tensors: Held, timeout: float) -> Pending[None]:
         """Wait until no object holds the first of `tensors` any more."""
-        return self.run(user_code.wait_freed, tensors.key, timeout)
+        return self._pending(self.world.rdt.wait_freed(self.name, tensors.key, timeout), "wait until freed")
+
+    def metadata_of(self, ref: Ref) -> Pending[bytes]:
+        """The pickled metadata of an object that this process, the driver, owns, once the object exists."""
+        return self._pending(self.world.rdt.metadata_of(ref), "creating the object")
+
+    def replace_metadata(self, ref: Ref, metadata: bytes) -> Pending[None]:
+        """Have this process, the driver, hand out other metadata for an object that it owns."""
+        return self._pending(self.world.rdt.replace_metadata(ref, metadata), "replacing metadata")
 
     # --- single transport calls -----------------------------------------------------------------------------------
 
@@ -211,33 +213,32 @@ class Process:
         """Any other method of the transport."""
         return self.run(calls.ask, self._transport, method, args, lane=lane, what=method)
 
-    def transport(self) -> Any:
-        """The transport instance of this process, for observers that look at it from the side."""
-        return self.run(user_code.transport_instance, self._transport).result(Patience.call * 3)
-
 
 class World:
-    """A driver and its actors, all in this process, with the transport under test registered.
+    """A driver and its actors, with the transport under test registered.
 
     Args:
-        registration: the transport under test.
-        settings: what Ray would read from its environment.
+        host: the processes that it consists of; the world ends them when it is closed.
+        rdt: what carries objects between them.
+        transport: the name of the transport under test.
         first_use: what each new actor shares and frees before it is handed out. Ray asks `actor_has_tensor_transport`
             before an actor's first task, so there too a transport has been touched, by one thread, before several
             come to it at once. None hands out actors that have never used theirs.
     """
 
-    def __init__(
-        self, registration: Registration, settings: Settings = AS_IN_RAY, first_use: Recipe | None = None
-    ) -> None:
+    def __init__(self, host: Processes, rdt: Rdt, transport: str, first_use: Recipe | None = None) -> None:
+        self.host = host
+        self.rdt = rdt
+        self.transport = transport
         self._first_use = first_use
-        self.transport = registration.name
-        self.history = History()
-        self.host = ThreadHost((registration,), self.history, settings)
-        self.driver_owner = self.host.start(DRIVER).owner
         self.driver = Process(self, DRIVER)
         self._actors: list[Process] = []
         self._refs: weakref.WeakSet[Ref] = weakref.WeakSet()
+
+    @property
+    def history(self) -> History:
+        """What happened, in all processes."""
+        return self.host.history
 
     def actors(self, count: int) -> list[Process]:
         """`count` actors; those that are already there first."""
@@ -255,7 +256,7 @@ class World:
         ref = actor.produce(self._first_use)
         self.host.submit(actor.name, Lane.MAIN, user_code.nothing).exception(Patience.call * 3)
         ref.drop()
-        self.host.wait_idle(Patience.call)
+        self.come_to_rest()
         self.history.clear()
 
     def restart(self, actor: Process) -> None:
@@ -269,11 +270,15 @@ class World:
 
     def new_object_id(self, *, put: bool = False) -> str:
         """An object id as Ray would give it, for single transport calls."""
-        return self.host.workers[DRIVER].new_object_id(put=put)
+        return self.host.driver.new_object_id(put=put)
 
     def loads(self, metadata: bytes) -> Any:
         """Unpickle metadata in the driver, to look at."""
         return pickling.loads(metadata)
+
+    def come_to_rest(self, seconds: float = Patience.call) -> bool:
+        """Wait until nothing is under way any more; whether that came true."""
+        return self.rdt.settle(seconds) and self.host.wait_idle(seconds)
 
     def reset(self, seconds: float = Patience.call) -> bool:
         """Drop every reference and kept value, and wait until everything has been freed.
@@ -282,21 +287,18 @@ class World:
         """
         for ref in list(self._refs):
             ref.drop()
-        for worker in list(self.host.workers.values()):
-            worker.held.clear()
-        idle = self.host.wait_idle(seconds)
-        workers = list(self.host.workers.values())
-        return idle and not any(worker.owner.known() or worker.store.objects() for worker in workers)
+        return self.host.tidy(seconds) and self.rdt.settle(seconds)
 
-    def transports(self) -> Iterable[Any]:
-        """Every transport instance built so far."""
-        for worker in list(self.host.workers.values()):
-            instance = worker.registry.built(self.transport)
-            if instance is not None:
-                yield instance
+    def watch(self, *, memory: bool = True) -> Observer:
+        """Begin to watch what all processes hold."""
+        return self.host.watch(memory=memory)
+
+    def stacks(self) -> str:
+        """Where everything that is under way stands right now."""
+        return self.host.stacks()
 
     def close(self) -> None:
-        """End every thread that can end."""
+        """End every process, or what stands for one."""
         self.host.stop()
 
 

@@ -1,0 +1,288 @@
+"""Starts a Ray for a run, or joins one that is there, and leaves the machine as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from rdt_conformance.engines.ray_keeper import Order
+
+STOP_SECONDS = 30.0
+"""The most that disconnecting, and then ending our processes, may take each."""
+
+_NOT_OURS = ("RAY_ADDRESS", "RAY_REDIS_ADDRESS", "RAY_GCS_SERVER_PORT", "RAY_TMPDIR", "RAY_AUTH_TOKEN")
+"""Variables that would lead a Ray of our own to somebody else's."""
+_PROBE = """
+import sys
+from ray._raylet import GcsClient
+print(len(GcsClient(address=sys.argv[1]).get_all_node_info(timeout=float(sys.argv[2]))))
+"""
+
+
+class RayProblem(Exception):
+    """Ray cannot be started, reached or stopped. The message is one line, for the user."""
+
+
+class RaySession:
+    """A Ray that this process is connected to between :meth:`start` and :meth:`stop`. Also a context manager.
+
+    Without `address` a cluster is started that is private: it listens on the loopback address only, asks for a token
+    that only this user can read, and has its own temporary directory. It ends with :meth:`stop` or with this process,
+    however that ends. Processes that Ray starts inherit the environment of this moment, less what names another Ray.
+
+    A Ray that this process is connected to already is used as it is, and stays connected.
+
+    Args:
+        address: of an existing cluster, as ``host:port`` or ``auto``. It is not changed, only joined and left.
+        nodes: how many nodes to start. All see the GPUs of this machine. Ignored if the cluster is not ours.
+        cpus_per_node: a number that Ray schedules by, whatever the machine has. Ignored if the cluster is not ours.
+        seconds: the most that starting, or reaching `address`, may take.
+    """
+
+    node_ids: list[str]
+    """The nodes alive at the start, as hex: the one this process is connected to first, the others in a fixed order."""
+
+    def __init__(
+        self, address: str | None = None, nodes: int = 1, cpus_per_node: int = 8, seconds: float = 120.0
+    ) -> None:
+        self.address = address
+        self.is_ours = False
+        self.node_ids = []
+        self._nodes = nodes
+        self._cpus_per_node = cpus_per_node
+        self._seconds = seconds
+        self._keeper: subprocess.Popen[str] | None = None
+        self._leaving = contextlib.ExitStack()
+
+    def start(self) -> None:
+        """Start or join the cluster.
+
+        Raises:
+            RayProblem: that did not succeed. Nothing of ours is left then.
+        """
+        import ray
+
+        try:
+            if ray.is_initialized():
+                self._use_connected()
+            elif self.address is None:
+                self._start_own()
+            else:
+                self._join(self.address)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Leave the cluster, and end it if it is ours. Does nothing if that has been done.
+
+        Raises:
+            RayProblem: the cluster did not end by itself and was killed.
+        """
+        self._leaving.close()
+
+    def __enter__(self) -> RaySession:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _use_connected(self) -> None:
+        import ray
+
+        connected = ray.get_runtime_context().gcs_address
+        if self.address not in (None, "auto", connected):
+            raise RayProblem(f"this process is connected to another Ray already, at {connected}, not {self.address}")
+        self.address = connected
+        self.node_ids = _alive_nodes()
+
+    def _start_own(self) -> None:
+        deadline = time.monotonic() + self._seconds
+        order = Order(_temporary_base(), self._nodes, self._cpus_per_node)
+        # A file, because nobody reads it unless something is wrong.
+        printed = self._leaving.enter_context(tempfile.TemporaryFile())
+        self._keeper = subprocess.Popen(
+            [sys.executable, "-m", "rdt_conformance.engines.ray_keeper", json.dumps(asdict(order))],
+            env=_own_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=printed,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for this process alone, which then ends the cluster in order
+        )
+        self.is_ours = True
+        self._leaving.callback(self._end_keeper, self._keeper)
+        answer = self._answer(self._keeper, deadline)
+        if answer is None:
+            printed.seek(0)
+            last = printed.read().decode(errors="replace").strip().split("\n")[-1]
+            raise RayProblem(f"Ray did not start: {last or 'its keeper ended without a word'}")
+        if "problem" in answer:
+            raise RayProblem(f"Ray did not start: {answer['problem']}")
+        self._leaving.enter_context(_token(answer["token"]))
+        with _loopback_stays():
+            self._connect(answer["address"])
+        self.address = answer["address"]
+        self.node_ids = answer["node_ids"]
+
+    def _answer(self, keeper: subprocess.Popen[str], deadline: float) -> dict[str, Any] | None:
+        assert keeper.stdout is not None
+        ready, _, _ = select.select([keeper.stdout], [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            raise RayProblem(f"Ray did not start within {self._seconds:g} s")
+        line = keeper.stdout.readline()
+        return json.loads(line) if line else None
+
+    def _end_keeper(self, keeper: subprocess.Popen[str]) -> None:
+        assert keeper.stdin is not None and keeper.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            # A word, not only the end of the pipe: a process that we have forked may hold that open.
+            keeper.stdin.write("\n")
+            keeper.stdin.close()
+        try:
+            keeper.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            keeper.kill()  # which takes gcs_server and raylets with it
+            keeper.wait()
+            raise RayProblem(f"Ray did not stop within {STOP_SECONDS:g} s and was killed") from None
+        finally:
+            keeper.stdout.close()
+
+    def _join(self, address: str) -> None:
+        from ray._private import services
+
+        if "://" in address:
+            raise RayProblem(f"{address}: tensors cannot be sent through a Ray Client; give host:port or auto")
+        try:
+            found = services.canonicalize_bootstrap_address(address)
+        except (ConnectionError, ValueError, OSError) as error:
+            raise RayProblem(f"no Ray can be reached at {address}: {str(error).strip()}") from None
+        if found is None:
+            raise RayProblem(f"no Ray can be reached at {address}: it names none")
+        _probe(found, self._seconds)
+        self._connect(address)
+        self.address = found
+        self.node_ids = _alive_nodes()
+
+    def _connect(self, address: str) -> None:
+        import ray
+
+        with _undisturbed():
+            try:
+                ray.init(
+                    address=address,
+                    namespace=f"rdt-conformance-{os.getpid()}",
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                )
+            except Exception as error:
+                raise RayProblem(f"Ray cannot be reached at {address}: {str(error).strip()}") from error
+        self._leaving.callback(_disconnect)
+
+
+def _temporary_base() -> str:
+    """The usual temporary directory, or `/tmp` if the paths of Ray's sockets would get too long there."""
+    usual = tempfile.gettempdir()
+    return usual if len(os.fsencode(usual)) <= 48 or not os.access("/tmp", os.W_OK) else "/tmp"
+
+
+def _own_environment() -> dict[str, str]:
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    return {name: value for name, value in os.environ.items() if name not in _NOT_OURS} | {"PYTHONPATH": path}
+
+
+def _probe(address: str, seconds: float) -> None:
+    """In a process of its own, because Ray's client may try for minutes, or end its process if nobody answers."""
+    try:
+        probe = subprocess.run(
+            [sys.executable, "-c", _PROBE, address, str(seconds)], capture_output=True, text=True, timeout=seconds
+        )
+    except subprocess.TimeoutExpired:
+        raise RayProblem(f"no Ray can be reached at {address}: no answer within {seconds:g} s") from None
+    if probe.returncode:
+        last = probe.stderr.strip().split("\n")[-1]
+        raise RayProblem(f"no Ray can be reached at {address}: {last or f'exit status {probe.returncode}'}")
+
+
+def _alive_nodes() -> list[str]:
+    import ray
+
+    mine = ray.get_runtime_context().get_node_id()
+    return sorted((node["NodeID"] for node in ray.nodes() if node["Alive"]), key=lambda node: (node != mine, node))
+
+
+def _disconnect() -> None:
+    import ray
+
+    leaving = threading.Thread(target=ray.shutdown, name="rdt ray shutdown", daemon=True)
+    leaving.start()
+    leaving.join(STOP_SECONDS)
+
+
+@contextlib.contextmanager
+def _token(path: str) -> Iterator[None]:
+    """Let this process show the token in the file `path` to the Ray that it connects to."""
+    from ray._raylet import AuthenticationTokenLoader, Config
+
+    names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_TOKEN")
+    before = {name: os.environ.get(name) for name in names}
+
+    def have(wanted: dict[str, str | None]) -> None:
+        for name, value in wanted.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        # Ray has read both before, maybe when it was imported.
+        Config.initialize("")
+        AuthenticationTokenLoader.instance().reset_cache()
+
+    have({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": path, "RAY_AUTH_TOKEN": None})
+    try:
+        yield
+    finally:
+        have(before)
+
+
+@contextlib.contextmanager
+def _loopback_stays() -> Iterator[None]:
+    """Keep Ray from replacing the loopback address by one that others can reach, where our cluster does not listen.
+
+    The switch is Ray's own, for systems where its clusters never leave the machine.
+    """
+    from ray._private import ray_constants
+
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """What Ray changes in this process when it connects is put back: its log level, the handler of SIGTERM."""
+    logger = logging.getLogger("ray")
+    level = logger.level
+    handler = signal.getsignal(signal.SIGTERM)
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
