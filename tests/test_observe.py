@@ -243,7 +243,7 @@ def _open_descriptor() -> Callable[[], None]:
 
 def test_too_little_time_is_said(transport: Transport) -> None:
     def cycle(number: int) -> None:
-        transport.objects[number] = 0
+        transport.objects.update({(number, element): 0 for element in range(10)})
         time.sleep(0.002)
 
     leak = only(judge(cycle, transport, most_cycles=1_000_000, seconds=3), "registrations in self.objects")
@@ -251,9 +251,19 @@ def test_too_little_time_is_said(transport: Transport) -> None:
     assert not judge(cycle, transport, seconds=0).judged
 
 
+def test_a_cache_that_had_no_time_to_fill_is_no_leak(transport: Transport) -> None:
+    def cycle(number: int) -> None:
+        transport.objects[number % 900] = 0
+        time.sleep(0.002)
+
+    found = judge(cycle, transport, most_cycles=2_000, seconds=1)
+    assert not found.leaks
+    assert not found.judged
+
+
 def test_cycles_that_slow_down_do_not_outlast_the_deadline(transport: Transport) -> None:
     def cycle(number: int) -> None:
-        transport.objects[number] = 0
+        transport.objects.update({(number, element): 0 for element in range(50)})
         time.sleep(0.00005 * number)
 
     began = time.monotonic()

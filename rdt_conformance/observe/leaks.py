@@ -24,6 +24,9 @@ _FEWEST = 3
 """A leak is at least so many things: fewer can be something else that goes on in the process."""
 _ENOUGH = 8
 """How many things should have leaked before their absence says that growth has ended."""
+_LARGEST_CACHE = 1_000
+"""Elements that a container may keep for later, in all processes together. Of what was not watched until the end, only
+what has grown by more can be told from a cache that fills slowly."""
 _MOST_THREADS = 2_000
 _MOST_CHILDREN = 100
 """With more of them, other work on the machine would suffer."""
@@ -254,11 +257,15 @@ class _Trial:
             if leak.per_cycle >= rate / 2
             and leak.after - leak.before >= (_MEMORY_NOISE if leak.kind == MEMORY else _FEWEST)
         ]
+        decided = [leak for leak in leaks if not self._may_be_cache(leak)]
         kinds = {leak.kind for leak in leaks}
         # What lies inside a container that leaks need not be told as well.
-        leaks = [leak for leak in leaks if not any(_is_inside(leak.kind, other) for other in kinds)]
+        told = [leak for leak in decided if not any(_is_inside(leak.kind, other) for other in kinds)]
         steady = {kind: count for kind, count in last.figures.items() if kind not in kinds}
-        return Growth(leaks, steady, last.cycles - first.cycles, judged=True)
+        return Growth(told, steady, last.cycles - first.cycles, judged=bool(told) or not leaks)
+
+    def _may_be_cache(self, leak: Leak) -> bool:
+        return bool(self.note) and leak.kind.startswith(REGISTRATIONS) and leak.after - leak.before < _LARGEST_CACHE
 
     def _leak(self, kind: str) -> Leak:
         first, last = self.marks[0], self.marks[-1]
