@@ -8,8 +8,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from rdt_conformance.results import Step
 
@@ -36,6 +37,14 @@ class Event:
     outcome: str = ""
 
 
+class Recorder(Protocol):
+    """What transport calls are told to."""
+
+    def record(self, process: str, lane: str, what: str, obj_id: str = "") -> AbstractContextManager[Event]:
+        """Record one call. The body may set `outcome`; an exception sets it to ``raised …``."""
+        ...
+
+
 class History:
     """A thread-safe log. Recording costs about a microsecond, so it is always on."""
 
@@ -58,20 +67,31 @@ class History:
     @contextmanager
     def record(self, process: str, lane: str, what: str, obj_id: str = "") -> Iterator[Event]:
         """Record one call. The body may set `outcome`; an exception sets it to ``raised …``."""
-        with self._lock:
-            event = Event(next(self._numbers), time.perf_counter() - self._start, process, lane, what, obj_id)
-            self._events.append(event)
-            if self._watchers:
-                self._lock.notify_all()
+        event = self.begin(process, lane, what, obj_id, time.perf_counter())
+        failed = True
         try:
             yield event
-            if what.startswith(_ARRIVALS):
-                self.transfers += 1
+            failed = False
         except BaseException as error:
             event.outcome = f"raised {describe_error(error)}"
             raise
         finally:
-            event.ended = time.perf_counter() - self._start
+            self.end(event, time.perf_counter(), failed=failed)
+
+    def begin(self, process: str, lane: str, what: str, obj_id: str, at: float) -> Event:
+        """Note that a call began `at`, on the clock of ``time.perf_counter``."""
+        with self._lock:
+            event = Event(next(self._numbers), at - self._start, process, lane, what, obj_id)
+            self._events.append(event)
+            if self._watchers:
+                self._lock.notify_all()
+        return event
+
+    def end(self, event: Event, at: float, *, failed: bool) -> None:
+        """Note that a call ended `at`."""
+        event.ended = at - self._start
+        if not failed and event.what.startswith(_ARRIVALS):
+            self.transfers += 1
 
     def wait_for(self, what: str, process: str, seconds: float, obj_id: str = "") -> bool:
         """Wait until a call whose name starts with `what` has begun in `process`; whether one did within `seconds`.
@@ -92,7 +112,8 @@ class History:
     def steps(self) -> tuple[Step, ...]:
         """The events so far, oldest first, with object ids shortened to ``obj1``, ``obj2`` in order of appearance."""
         with self._lock:
-            events = list(self._events)
+            # Word of what happened elsewhere comes late.
+            events = sorted(self._events, key=lambda event: event.began)
         short: dict[str, str] = {}
         return tuple(
             Step(

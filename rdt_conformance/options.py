@@ -15,8 +15,8 @@ GROUP = "rdt-conformance"
 SHORT_NAME = "--transport"
 """A common name: registered as a synonym of ``--rdt-transport``, and only where the project does not use it itself."""
 
-ENGINES = ("local",)
-ENGINES_TO_COME = ("cluster", "ray")
+ENGINES = ("local", "cluster")
+ENGINES_TO_COME = ("ray",)
 DEVICES = ("cpu", "cuda")
 DATA_TYPES = ("torch.Tensor", "numpy.ndarray")
 PROFILES = ("quick", "standard", "thorough")

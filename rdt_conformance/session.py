@@ -17,16 +17,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis.configuration import set_hypothesis_home_dir
 
-from rdt_conformance import contract, interrupts, paths, verdict as judging
+from rdt_conformance import contract, interrupts, paths, pickling, verdict as judging
 from rdt_conformance.author import describe
 from rdt_conformance.checks import CheckBroken
 from rdt_conformance.checks.bench import Bench
+from rdt_conformance.engines.engines import Engines
 from rdt_conformance.environment import environment
 from rdt_conformance.leaving import leave_in_time
 from rdt_conformance.options import Settings
 from rdt_conformance.report import json_report, terminal
 from rdt_conformance.results import CheckResult, Outcome
-from rdt_conformance.target import TargetProblem, resolve
+from rdt_conformance.target import resolve
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
@@ -57,6 +58,7 @@ class SuiteModule(pytest.Module):
 
     def collect(self) -> Iterable[pytest.Item | pytest.Collector]:  # noqa: D102
         self.obj.rdt = rdt  # nearer than a fixture of that name in a conftest.py
+        pickling.register_pickle_by_value(self.obj)  # other processes cannot import it
         return super().collect()
 
     def funcnamefilter(self, name: str) -> bool:  # noqa: D102
@@ -84,11 +86,7 @@ class Session:
         self._workerinput: dict[str, Any] | None = getattr(config, "workerinput", None)
         self._report_folder = _report_folder(config, settings)
         self.target = resolve(settings.transport, devices=settings.devices, data_type=settings.data_type)
-        if self.target.needs_process.value:
-            raise TargetProblem(
-                f"{self.target.spec} needs a process of its own [{self.target.needs_process.learnt}], "
-                "and the cluster engine, which gives it one, is not built yet"
-            )
+        self._engines = Engines()
         self.seed = self._choose_seed()
         self.verdict: Verdict | None = None
         self._whole = config.args_source is not pytest.Config.ArgsSource.ARGS
@@ -142,7 +140,8 @@ class Session:
 
     def bench(self, engine: str) -> Bench:
         """What the checks of one engine run on."""
-        return Bench(self.target, engine, self._settings.profile, self.seed, alone=self._selected == 1)
+        start = self._engines.start
+        return Bench(self.target, engine, start, self._settings.profile, self.seed, alone=self._selected == 1)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -171,8 +170,11 @@ class Session:
     def pytest_runtestloop(self, session: pytest.Session) -> Iterator[Any]:
         """Remember that tests were really run; ``--collect-only`` and the like earn no verdict."""
         self._running = not session.config.option.collectonly
-        with interrupts.heeded(), _without_caches() if self._whole else nullcontext():
-            return (yield)
+        try:
+            with interrupts.heeded(), _without_caches() if self._whole else nullcontext():
+                return (yield)
+        finally:
+            self._engines.stop()
 
     def pytest_runtest_logstart(self) -> None:
         """Begin no test after Ctrl-C."""

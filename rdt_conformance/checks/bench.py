@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from rdt_conformance.checks.budget import PROFILES, Budget
 from rdt_conformance.engines.base import Patience
-from rdt_conformance.engines.local import local_world
 from rdt_conformance.engines.reference.registry import Registration
 from rdt_conformance.engines.reference.worker import AS_IN_RAY, Settings
 from rdt_conformance.engines.world import World
@@ -16,6 +15,7 @@ from rdt_conformance.payloads import kind_for
 from rdt_conformance.results import CheckResult
 
 if TYPE_CHECKING:
+    from rdt_conformance.engines.engine import Engine
     from rdt_conformance.target import Target
 
 
@@ -25,25 +25,36 @@ class Bench:
     Args:
         target: the transport.
         engine: the engine's name.
+        start: starts it.
         profile: one of `budget.PROFILES`.
         seed: fixes every choice of the run.
         alone: only this one check runs, to replay it: time limits are lifted, so that a slower machine gets as far.
     """
 
-    def __init__(self, target: Target, engine: str, profile: str, seed: int, *, alone: bool = False) -> None:
+    def __init__(
+        self,
+        target: Target,
+        engine: str,
+        start: Callable[[str, Registration], Engine],
+        profile: str,
+        seed: int,
+        *,
+        alone: bool = False,
+    ) -> None:
         self.target = target
         self.engine = engine
         self.profile = profile
         self.seed = seed
         self.alone = alone
-        self.budget: Budget = PROFILES[profile]
+        self.budget: Budget = PROFILES[profile] if engine == "local" else PROFILES[profile].for_processes()
         self.kind = kind_for(target.data_type.value)
         self.device: str = target.devices.value[0]
         self.patience = Patience()
         self.record: Callable[[CheckResult], None] = lambda result: None
+        self._engine = start(engine, self.registration)
         self._world: World | None = None
         self._hangs = 0
-        self.transfers = 0
+        self._transfers_before = 0
 
     @property
     def registration(self) -> Registration:
@@ -60,7 +71,7 @@ class Bench:
 
     def new_world(self, settings: Settings = AS_IN_RAY, *, used: bool = True) -> World:
         """A fresh world; `release` it in the end. Unless `used`, its actors have never touched the transport."""
-        return local_world(self.registration, settings, self.kind.simple(16) if used else None)
+        return self._engine.new_world(settings, self.kind.simple(16) if used else None)
 
     def acquire(self) -> World:
         """A clean world for one example: a fresh one, or that of an earlier example that ended well."""
@@ -76,13 +87,22 @@ class Bench:
             self._discard(world)
 
     def refresh(self) -> None:
-        """Forget the world of earlier examples."""
-        if self._world is not None:
-            self._discard(self._world)
-            self._world = None
+        """Forget the world of earlier examples, unless it is too dear for that."""
+        if not self._engine.keeps_worlds:
+            self._forget()
+
+    @property
+    def transfers(self) -> int:
+        """Transfers that brought their tensors so far."""
+        return self._transfers_before + (self._world.history.transfers if self._world is not None else 0)
+
+    def _forget(self) -> None:
+        world, self._world = self._world, None
+        if world is not None:
+            self._discard(world)
 
     def _discard(self, world: World) -> None:
-        self.transfers += world.history.transfers
+        self._transfers_before += world.history.transfers
         world.close()
 
     def note_hang(self) -> None:
@@ -93,4 +113,5 @@ class Bench:
 
     def close(self) -> None:
         """End the run on this engine."""
-        self.refresh()
+        self._forget()
+        self._engine.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,16 @@ class Budget:
     big_bytes: int
     many_tensors: int
     least: int = 2
+
+    def for_processes(self) -> Budget:
+        """The same on an engine with real processes, where everything takes ten times as long or more."""
+        return replace(
+            self,
+            seconds=self.seconds / 2,
+            shrink_seconds=self.shrink_seconds * 2,
+            cycles=max(3, self.cycles // 5),
+            most_cycles=self.most_cycles // 4,
+        )
 
 
 PROFILES = {

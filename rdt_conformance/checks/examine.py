@@ -18,7 +18,7 @@ from rdt_conformance.checks.bench import Bench
 from rdt_conformance.checks.case import Case
 from rdt_conformance.checks.verdicts import Broken, NotExercised, authors_frames, broken
 from rdt_conformance.contract import Level, clause as clause_of
-from rdt_conformance.engines.base import Hung
+from rdt_conformance.engines.base import Hung, NoProcess
 from rdt_conformance.engines.reference.errors import NeedsRayError
 from rdt_conformance.results import CheckResult, Failure
 
@@ -136,6 +136,11 @@ class Examination:
             raise
         except NeedsRayError as needs:
             raise NotExercised(str(needs)) from None
+        except NoProcess as problem:
+            if not problem.of_the_transport:
+                raise NotExercised(str(problem)) from None
+            self._failure = self._describe(case, "S5", str(problem), problem)
+            raise broken("S5", str(problem)) from None
         finally:
             self._bench.release(case.world, again=clean)
         self._examples += 1

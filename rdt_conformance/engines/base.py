@@ -63,6 +63,15 @@ class Hung(BaseException):
         self.stacks = stacks
 
 
+class NoProcess(Exception):
+    """A process could not be started for an actor, or could not load the transport; one line says why."""
+
+    def __init__(self, reason: str, *, of_the_transport: bool) -> None:
+        super().__init__(reason)
+        self.of_the_transport = of_the_transport
+        """Whether it is the transport's class that could not get there."""
+
+
 @dataclass(frozen=True)
 class Origin:
     """Which transport call raised an exception. Attached to the exception itself, so it also crosses processes."""

@@ -15,8 +15,32 @@ if TYPE_CHECKING:
     from rdt_conformance.payloads.base import Recipe
 
 
+class LocalHost(ThreadHost):
+    """A driver as threads of this process, and every actor that is started."""
+
+    def __init__(self, registration: Registration, settings: Settings) -> None:
+        self.history = History()
+        super().__init__((registration,), self.history, settings)
+        self.start(DRIVER)
+
+
 def local_world(registration: Registration, settings: Settings = AS_IN_RAY, first_use: Recipe | None = None) -> World:
     """A world of threads; see `World` for `first_use`."""
-    host = ThreadHost((registration,), History(), settings)
-    host.start(DRIVER)
+    host = LocalHost(registration, settings)
     return World(host, ReferenceRdt(host, registration.name), registration.name, first_use)
+
+
+class LocalEngine:
+    """See `rdt_conformance.engines.engine.Engine`."""
+
+    keeps_worlds = False
+
+    def __init__(self, registration: Registration) -> None:
+        self._registration = registration
+
+    def new_world(self, settings: Settings = AS_IN_RAY, first_use: Recipe | None = None) -> World:
+        """See `Engine.new_world`."""
+        return local_world(self._registration, settings, first_use)
+
+    def close(self) -> None:
+        """Worlds end by themselves."""

@@ -2,7 +2,8 @@
 
 A process of its own, so that Ray goes away even if the one that asked for it is killed: what that one holds of this one
 is the other end of its standard input. Every process of the cluster descends from this one, also those whose parents
-have died, since orphans come back here. So there is no guessing at the end which processes are ours.
+have died, since orphans come back here. So there is no guessing at the end which processes are ours. Ray itself runs in
+a child: while it waits for its processes, it lets no other thread run.
 
 Run as a program. The one argument is JSON (:class:`Order`), the one line printed is JSON too: ``{"address", "node_ids",
 "token"}``, or ``{"problem"}``.
@@ -20,7 +21,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,16 +33,19 @@ OBJECT_STORE = 200_000_000
 """Bytes per node. Tensors under test do not pass through it."""
 
 _PREFIX = "rdt-ray-"
+_RAYS = "r"
+"""Ray's directory within ours: Ray opens the one that it is given to everybody."""
 _SESSION = "session"
 _SOCKET_PATH = 107
 """The longest path of a Unix socket, in bytes."""
-_LONGEST_SOCKET = f"/{_PREFIX}12345678/{_SESSION}/sockets/plasma_store.99"
+_LONGEST_SOCKET = f"/{_PREFIX}12345678/{_RAYS}/{_SESSION}/sockets/plasma_store.99"
 _POLITE = 3.0
 """Seconds that raylets get to see their workers off before everything is killed."""
 _FIRM = 10.0
 """Seconds for what has been killed to be gone."""
 _GLANCE = 0.25
 """Seconds between two looks at what no event tells: a death during the start, and a parent whose pipe lives on."""
+_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -57,117 +60,122 @@ class Order:
     """A number that Ray schedules by, whatever the machine has."""
 
 
-class Keeper:
-    """Keeps one cluster."""
-
-    def __init__(self, order: Order, answers: TextIO) -> None:
-        self._order = order
-        self._answers = answers
-        self._parent = os.getppid()
-        self._vital: dict[int, str] = {}
-        self._directory: Path | None = None
-        self._started = False
-        self._end = threading.Lock()
-
-    def run(self) -> None:
-        """Start the cluster, say where it is, and do not return."""
-        watcher = threading.Thread(target=self._watch)
-        watcher.start()
-        try:
-            sweep(Path(self._order.base))
-            self._directory = _own_directory(self._order.base)
-            answer = self._start(self._directory)
-        except Exception as error:
-            self._give_up(_one_line(error))
-        else:
-            self._started = True
-            signal.signal(signal.SIGCHLD, _reap)
-            self._answer(answer)
-            watcher.join()
-
-    def _start(self, directory: Path) -> dict[str, object]:
-        token = directory / "token"
-        with open(os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(os.urandom(32).hex())
-        # Before Ray is imported: it reads them then. Its processes inherit them.
-        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "RAY_USAGE_STATS_ENABLED": "0"}
-        from ray._private.node import Node
-        from ray._private.parameter import RayParams
-
-        class BareNode(Node):
-            """Without the API server, whose only use here would be to be waited for."""
-
-            def start_api_server(self, *, include_dashboard: bool | None, raise_on_failure: bool) -> None:
-                self._webui_url = ""
-
-        nodes: list[Node] = []
-        for _ in range(self._order.nodes):
-            parameters = RayParams(
-                gcs_address=nodes[0].gcs_address if nodes else None,
-                session_name=None if nodes else _SESSION,
-                temp_dir=str(directory),
-                # Ray's processes listen on this address only, if and only if it is this one.
-                node_ip_address=LOOPBACK,
-                num_cpus=self._order.cpus_per_node,
-                object_store_memory=OBJECT_STORE,
-                plasma_directory=_store_directory(directory, self._order.nodes),
-                include_dashboard=False,
-                include_log_monitor=False,  # nobody reads what it would pass on
-                no_monitor=True,  # there is nothing to scale
-                dashboard_agent_listen_port=0,
-            )
-            nodes.append(BareNode(parameters, head=not nodes, shutdown_at_exit=False, spawn_reaper=True))
-        address = str(nodes[0].gcs_address)
-        return {"address": address, "node_ids": [node.node_id for node in nodes], "token": str(token)}
-
-    def _watch(self) -> None:
-        """End everything on a word from the parent, on its death, or when the start cannot succeed any more."""
+def keep(order: Order) -> None:
+    """Start a cluster, say where it is, and keep it until a word from the parent, or the parent's death."""
+    parent = os.getppid()
+    _set_for_this_process(_PR_SET_CHILD_SUBREAPER, 1)
+    directory = None
+    try:
+        sweep(Path(order.base))
+        directory = _own_directory(order.base)
+        starter, answer = _fork_starter(order, directory)
+        vital: dict[int, str] = {}
         while True:
-            told, _, _ = select.select([sys.stdin], [], [], _GLANCE)
+            ready, _, _ = select.select([sys.stdin, *([] if answer is None else [answer])], [], [], _GLANCE)
             # A process that the parent has forked may hold the pipe open after the parent's death.
-            if told or os.getppid() != self._parent:
-                self._leave()
-            if not self._started:
-                lost = self._lost()
-                if lost:
-                    self._give_up(f"its {lost} ended during the start{self._last_words(lost)}")
-
-    def _lost(self) -> str | None:
-        """The name of a process that Ray cannot do without and that has ended."""
-        alive = {}
-        for child in psutil.Process().children():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                if child.name() in ("gcs_server", "raylet") and child.status() != psutil.STATUS_ZOMBIE:
-                    alive[child.pid] = child.name()
-        lost = next((name for pid, name in self._vital.items() if pid not in alive), None)
-        self._vital |= alive
-        return lost
-
-    def _last_words(self, name: str) -> str:
-        if self._directory is None:
-            return ""
-        for log in (f"{name}.err", f"{name}.out"):
-            with contextlib.suppress(OSError):
-                lines = (self._directory / _SESSION / "logs" / log).read_text(errors="replace").split("\n")
-                told = [line for line in lines if " C " in line or " E " in line]
-                if told:
-                    return f": {told[-1].strip()}"
-        return ""
-
-    def _answer(self, answer: dict[str, object]) -> None:
+            if sys.stdin in ready or os.getppid() != parent:
+                return
+            if answer is not None and answer in ready:
+                print(answer.readline() or json.dumps({"problem": "it ended during the start"}), flush=True)
+                answer = None
+            if answer is not None:
+                _check_vital(starter, vital, directory)
+            _reap()
+    except Exception as error:
         with contextlib.suppress(OSError):
-            print(json.dumps(answer), file=self._answers, flush=True)
+            print(json.dumps({"problem": one_line(error)}), flush=True)
+    finally:
+        _end_processes()
+        if directory is not None:
+            shutil.rmtree(directory, ignore_errors=True)
 
-    def _give_up(self, problem: str) -> None:
-        self._answer({"problem": problem})
-        self._leave()
 
-    def _leave(self) -> None:
-        with self._end:  # never released: only one thread ends the process
-            _end_processes()
-            if self._directory is not None:
-                shutil.rmtree(self._directory, ignore_errors=True)
-            os._exit(0)
+def _fork_starter(order: Order, directory: Path) -> tuple[psutil.Process, TextIO]:
+    """Fork a process that starts the cluster and then stays, as Ray's processes end with it; and where it answers."""
+    reading, writing = os.pipe()
+    keeper = os.getpid()
+    starter = os.fork()
+    if starter:
+        os.close(writing)
+        return psutil.Process(starter), os.fdopen(reading)
+    try:
+        _set_for_this_process(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == keeper:  # it has not died in between
+            os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what Ray prints is no answer
+            with os.fdopen(writing, "w") as answer:
+                try:
+                    json.dump(_start(order, directory), answer)
+                except Exception as error:
+                    json.dump({"problem": one_line(error)}, answer)
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # what ends from now on is gone at once
+            while True:
+                signal.pause()
+    finally:
+        os._exit(1)
+
+
+def _start(order: Order, directory: Path) -> dict[str, object]:
+    token = directory / "token"
+    with open(os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(os.urandom(32).hex())
+    # Before Ray is imported: it reads them then. Its processes inherit them.
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "RAY_USAGE_STATS_ENABLED": "0"}
+    from ray._private.node import Node
+    from ray._private.parameter import RayParams
+
+    class BareNode(Node):
+        """Without the API server, whose only use here would be to be waited for."""
+
+        def start_api_server(self, *, include_dashboard: bool | None, raise_on_failure: bool) -> None:
+            self._webui_url = ""
+
+    nodes: list[Node] = []
+    for _ in range(order.nodes):
+        parameters = RayParams(
+            gcs_address=nodes[0].gcs_address if nodes else None,
+            session_name=None if nodes else _SESSION,
+            temp_dir=str(directory / _RAYS),
+            # Ray's processes listen on this address only, if and only if it is this one.
+            node_ip_address=LOOPBACK,
+            num_cpus=order.cpus_per_node,
+            object_store_memory=OBJECT_STORE,
+            plasma_directory=_store_directory(directory, order.nodes),
+            include_dashboard=False,
+            # Nobody reads what it would pass on. The annotation says str, Ray itself gives a bool.
+            include_log_monitor=False,  # pyright: ignore[reportArgumentType]
+            no_monitor=True,  # there is nothing to scale
+            dashboard_agent_listen_port=0,
+        )
+        nodes.append(BareNode(parameters, head=not nodes, shutdown_at_exit=False, spawn_reaper=True))
+    address = str(nodes[0].gcs_address)
+    return {"address": address, "node_ids": [node.node_id for node in nodes], "token": str(token)}
+
+
+def _check_vital(starter: psutil.Process, vital: dict[int, str], directory: Path) -> None:
+    """Raises:
+    RuntimeError: a process that Ray cannot do without has ended. `vital` remembers those that have been seen.
+    """
+    alive = set()
+    # No grandchildren: what a raylet has just forked bears its name too, but soon runs another program.
+    for child in starter.children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if child.name() in ("gcs_server", "raylet"):
+                vital[child.pid] = child.name()
+                if child.status() != psutil.STATUS_ZOMBIE:
+                    alive.add(child.pid)
+    lost = next((name for pid, name in vital.items() if pid not in alive), None)
+    if lost:
+        raise RuntimeError(f"its {lost} ended during the start{_last_words(directory, lost)}")
+
+
+def _last_words(directory: Path, name: str) -> str:
+    for log in (f"{name}.err", f"{name}.out"):
+        with contextlib.suppress(OSError):
+            lines = (directory / _RAYS / _SESSION / "logs" / log).read_text(errors="replace").split("\n")
+            told = [line for line in lines if " C " in line or " E " in line]
+            if told:
+                return f": {told[-1].strip()}"
+    return ""
 
 
 def _own_directory(base: str) -> Path:
@@ -225,10 +233,12 @@ def _store_directory(directory: Path, nodes: int) -> str:
 
 def _end_processes() -> None:
     me = psutil.Process()
-    raylets = [child for child in me.children() if child.name() == "raylet"]
-    for raylet in raylets:
+    raylets = []
+    for child in me.children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
-            raylet.terminate()
+            if child.name() == "raylet":
+                child.terminate()
+                raylets.append(child)
     psutil.wait_procs(raylets, timeout=_POLITE)
     _kill(lambda: me.children(recursive=True))
 
@@ -246,31 +256,23 @@ def _kill(find: Callable[[], list[psutil.Process]]) -> None:
         _reap()
 
 
-def _reap(*_: object) -> None:
+def _reap() -> None:
     """Wait for ended orphans, as init would have done."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
 
 
-def _adopt_orphans() -> None:
+def _set_for_this_process(option: int, value: int) -> None:
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
+    """The first line of what `error` says, or its name if it says nothing."""
     lines = [line.strip() for line in str(error).split("\n") if line.strip()]
     return lines[0] if lines else type(error).__name__
 
 
-def main() -> None:
-    """Keep the cluster that the argument orders."""
-    # What Ray prints must not get between our lines.
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    _adopt_orphans()
-    Keeper(Order(**json.loads(sys.argv[1])), answers).run()
-
-
 if __name__ == "__main__":
-    main()
+    keep(Order(**json.loads(sys.argv[1])))

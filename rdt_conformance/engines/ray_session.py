@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import select
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from rdt_conformance.engines.ray_keeper import Order
+from rdt_conformance.engines.ray_connection import (
+    alive_nodes,
+    connect,
+    disconnect,
+    loopback_stays,
+    token_shown,
+    unreachable,
+)
+from rdt_conformance.engines.ray_keeper import Order, one_line
 
 STOP_SECONDS = 30.0
 """The most that disconnecting, and then ending our processes, may take each."""
 
 _NOT_OURS = ("RAY_ADDRESS", "RAY_REDIS_ADDRESS", "RAY_GCS_SERVER_PORT", "RAY_TMPDIR", "RAY_AUTH_TOKEN")
 """Variables that would lead a Ray of our own to somebody else's."""
-_PROBE = """
-import sys
-from ray._raylet import GcsClient
-print(len(GcsClient(address=sys.argv[1]).get_all_node_info(timeout=float(sys.argv[2]))))
-"""
 
 
 class RayProblem(Exception):
@@ -63,7 +62,6 @@ class RaySession:
         self._nodes = nodes
         self._cpus_per_node = cpus_per_node
         self._seconds = seconds
-        self._keeper: subprocess.Popen[str] | None = None
         self._leaving = contextlib.ExitStack()
 
     def start(self) -> None:
@@ -77,10 +75,12 @@ class RaySession:
         try:
             if ray.is_initialized():
                 self._use_connected()
-            elif self.address is None:
-                self._start_own()
             else:
-                self._join(self.address)
+                with loopback_stays():
+                    if self.address is None:
+                        self._start_own()
+                    else:
+                        self._join(self.address)
         except BaseException:
             self.stop()
             raise
@@ -92,6 +92,7 @@ class RaySession:
             RayProblem: the cluster did not end by itself and was killed.
         """
         self._leaving.close()
+        self.is_ours = False
 
     def __enter__(self) -> RaySession:
         self.start()
@@ -107,14 +108,14 @@ class RaySession:
         if self.address not in (None, "auto", connected):
             raise RayProblem(f"this process is connected to another Ray already, at {connected}, not {self.address}")
         self.address = connected
-        self.node_ids = _alive_nodes()
+        self.node_ids = alive_nodes()
 
     def _start_own(self) -> None:
         deadline = time.monotonic() + self._seconds
         order = Order(_temporary_base(), self._nodes, self._cpus_per_node)
         # A file, because nobody reads it unless something is wrong.
-        printed = self._leaving.enter_context(tempfile.TemporaryFile())
-        self._keeper = subprocess.Popen(
+        printed = self._leaving.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+        keeper = subprocess.Popen(
             [sys.executable, "-m", "rdt_conformance.engines.ray_keeper", json.dumps(asdict(order))],
             env=_own_environment(),
             stdin=subprocess.PIPE,
@@ -124,17 +125,16 @@ class RaySession:
             start_new_session=True,  # Ctrl-C is for this process alone, which then ends the cluster in order
         )
         self.is_ours = True
-        self._leaving.callback(self._end_keeper, self._keeper)
-        answer = self._answer(self._keeper, deadline)
+        self._leaving.callback(self._end_keeper, keeper)
+        answer = self._answer(keeper, deadline)
         if answer is None:
             printed.seek(0)
             last = printed.read().decode(errors="replace").strip().split("\n")[-1]
             raise RayProblem(f"Ray did not start: {last or 'its keeper ended without a word'}")
         if "problem" in answer:
             raise RayProblem(f"Ray did not start: {answer['problem']}")
-        self._leaving.enter_context(_token(answer["token"]))
-        with _loopback_stays():
-            self._connect(answer["address"])
+        self._leaving.enter_context(token_shown(answer["token"]))
+        self._connect(answer["address"])
         self.address = answer["address"]
         self.node_ids = answer["node_ids"]
 
@@ -169,28 +169,22 @@ class RaySession:
         try:
             found = services.canonicalize_bootstrap_address(address)
         except (ConnectionError, ValueError, OSError) as error:
-            raise RayProblem(f"no Ray can be reached at {address}: {str(error).strip()}") from None
+            raise RayProblem(f"no Ray can be reached at {address}: {one_line(error)}") from None
         if found is None:
             raise RayProblem(f"no Ray can be reached at {address}: it names none")
-        _probe(found, self._seconds)
+        problem = unreachable(found, self._seconds)
+        if problem:
+            raise RayProblem(f"no Ray can be reached at {address}: {problem}")
         self._connect(address)
         self.address = found
-        self.node_ids = _alive_nodes()
+        self.node_ids = alive_nodes()
 
     def _connect(self, address: str) -> None:
-        import ray
-
-        with _undisturbed():
-            try:
-                ray.init(
-                    address=address,
-                    namespace=f"rdt-conformance-{os.getpid()}",
-                    log_to_driver=False,
-                    logging_level=logging.ERROR,
-                )
-            except Exception as error:
-                raise RayProblem(f"Ray cannot be reached at {address}: {str(error).strip()}") from error
-        self._leaving.callback(_disconnect)
+        try:
+            connect(address)
+        except Exception as error:
+            raise RayProblem(f"Ray cannot be reached at {address}: {one_line(error)}") from error
+        self._leaving.callback(disconnect, STOP_SECONDS)
 
 
 def _temporary_base() -> str:
@@ -202,87 +196,3 @@ def _temporary_base() -> str:
 def _own_environment() -> dict[str, str]:
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     return {name: value for name, value in os.environ.items() if name not in _NOT_OURS} | {"PYTHONPATH": path}
-
-
-def _probe(address: str, seconds: float) -> None:
-    """In a process of its own, because Ray's client may try for minutes, or end its process if nobody answers."""
-    try:
-        probe = subprocess.run(
-            [sys.executable, "-c", _PROBE, address, str(seconds)], capture_output=True, text=True, timeout=seconds
-        )
-    except subprocess.TimeoutExpired:
-        raise RayProblem(f"no Ray can be reached at {address}: no answer within {seconds:g} s") from None
-    if probe.returncode:
-        last = probe.stderr.strip().split("\n")[-1]
-        raise RayProblem(f"no Ray can be reached at {address}: {last or f'exit status {probe.returncode}'}")
-
-
-def _alive_nodes() -> list[str]:
-    import ray
-
-    mine = ray.get_runtime_context().get_node_id()
-    return sorted((node["NodeID"] for node in ray.nodes() if node["Alive"]), key=lambda node: (node != mine, node))
-
-
-def _disconnect() -> None:
-    import ray
-
-    leaving = threading.Thread(target=ray.shutdown, name="rdt ray shutdown", daemon=True)
-    leaving.start()
-    leaving.join(STOP_SECONDS)
-
-
-@contextlib.contextmanager
-def _token(path: str) -> Iterator[None]:
-    """Let this process show the token in the file `path` to the Ray that it connects to."""
-    from ray._raylet import AuthenticationTokenLoader, Config
-
-    names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_TOKEN")
-    before = {name: os.environ.get(name) for name in names}
-
-    def have(wanted: dict[str, str | None]) -> None:
-        for name, value in wanted.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-        # Ray has read both before, maybe when it was imported.
-        Config.initialize("")
-        AuthenticationTokenLoader.instance().reset_cache()
-
-    have({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": path, "RAY_AUTH_TOKEN": None})
-    try:
-        yield
-    finally:
-        have(before)
-
-
-@contextlib.contextmanager
-def _loopback_stays() -> Iterator[None]:
-    """Keep Ray from replacing the loopback address by one that others can reach, where our cluster does not listen.
-
-    The switch is Ray's own, for systems where its clusters never leave the machine.
-    """
-    from ray._private import ray_constants
-
-    before = ray_constants.ENABLE_RAY_CLUSTER
-    ray_constants.ENABLE_RAY_CLUSTER = False
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
-
-
-@contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """What Ray changes in this process when it connects is put back: its log level, the handler of SIGTERM."""
-    logger = logging.getLogger("ray")
-    level = logger.level
-    handler = signal.getsignal(signal.SIGTERM)
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, handler)

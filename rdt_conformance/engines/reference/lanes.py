@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -78,15 +78,15 @@ def settle(future: Future[Any], result: Any = None, error: BaseException | None 
         future.set_exception(error)
 
 
-def format_stacks(threads: Iterable[threading.Thread]) -> str:
-    """The stacks of `threads`, from the transport's own code downwards where there is some."""
+def format_stacks(threads: Mapping[str, int | None]) -> str:
+    """The stacks of threads, by name and ident, from the transport's own code downwards where there is some."""
     frames = sys._current_frames()
     parts = []
-    for thread in threads:
-        frame = frames.get(thread.ident or 0)
+    for name, ident in threads.items():
+        frame = frames.get(ident or 0)
         if frame is None:
             continue
         lines = traceback.format_stack(frame)
         cut = max((i for i, line in enumerate(lines) if "/rdt_conformance/engines/" in line), default=-1)
-        parts.append(f"{thread.name}:\n{''.join(lines[cut + 1 :] or lines[-3:])}")
+        parts.append(f"{name}:\n{''.join(lines[cut + 1 :] or lines[-3:])}")
     return "\n".join(parts)

@@ -23,9 +23,14 @@ class Registry:
 
     A transport is built on first use, without arguments, once per process: an owner that only coordinates builds it
     too, which is why building should do no work (S9).
+
+    Args:
+        registrations: what is known from the beginning.
+        lasting: the instances live as long as the process, as Ray's do, whatever worlds come and go.
     """
 
-    def __init__(self, registrations: tuple[Registration, ...] = ()) -> None:
+    def __init__(self, registrations: tuple[Registration, ...] = (), *, lasting: bool = False) -> None:
+        self._lasting = lasting
         self._registrations = {registration.name: registration for registration in registrations}
         self._instances: dict[str, TensorTransportManager] = {}
         self._lock = threading.Lock()
@@ -86,7 +91,9 @@ class Registry:
             return list(self._instances.values())
 
     def clear(self) -> None:
-        """Let go of the instances. Ray never does; a world that ends has to."""
+        """Let go of the instances, unless they are lasting. Ray never does; a world that ends has to."""
+        if self._lasting:
+            return
         with self._lock:
             instances, self._instances = self._instances, {}
         del instances  # finalizers run here, outside of the lock

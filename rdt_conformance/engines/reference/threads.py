@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any
 
@@ -14,7 +14,7 @@ from rdt_conformance.engines.reference.host import Host
 from rdt_conformance.engines.reference.lanes import Job, LaneThread, format_stacks, settle
 from rdt_conformance.engines.reference.registry import Registration, Registry
 from rdt_conformance.engines.reference.worker import DRIVER, Settings, Worker
-from rdt_conformance.history import History
+from rdt_conformance.history import Recorder
 from rdt_conformance.observe import Observer, Watch
 
 
@@ -31,16 +31,18 @@ class ThreadHost:
     def __init__(
         self,
         registrations: tuple[Registration, ...],
-        history: History,
+        history: Recorder,
         settings: Settings,
         reached_by: Host | None = None,
     ) -> None:
         self.registrations = registrations
-        self.history = history
+        self._history = history
         self.settings = settings
         self.workers: dict[str, Worker] = {}
         self._reached_by = reached_by or self
         self._lanes: dict[tuple[str, Lane], LaneThread] = {}
+        self.submitted = 0
+        """Jobs so far; more than before means that something has happened in between."""
         self._unfinished = 0
         self._idle = threading.Condition()
 
@@ -51,12 +53,12 @@ class ThreadHost:
 
     def start(self, name: str) -> None:
         """See `host.Processes.start`."""
-        self.add(Worker(name, self._reached_by, Registry(self.registrations), self.history, self.settings))
+        self.add(Worker(name, self._reached_by, Registry(self.registrations), self._history, self.settings))
 
-    def add(self, worker: Worker) -> None:
-        """Give a worker its lanes."""
+    def add(self, worker: Worker, lanes: Iterable[Lane] = tuple(Lane)) -> None:
+        """Give a worker its lanes, or those that it does not have elsewhere."""
         self.workers[worker.name] = worker
-        for lane in Lane:
+        for lane in lanes:
             self._lanes[worker.name, lane] = LaneThread(worker, lane, self._one_finished)
 
     def submit(self, to: str, lane: Lane, function: Callable[..., Any], *args: Any) -> Future[Any]:
@@ -68,6 +70,7 @@ class ThreadHost:
             return future
         with self._idle:
             self._unfinished += 1
+            self.submitted += 1
         thread.put(Job(function, args, future))
         return future
 
@@ -102,8 +105,8 @@ class ThreadHost:
 
     def stacks(self) -> str:
         """See `host.Processes.stacks`."""
-        busy = [lane.thread for lane in list(self._lanes.values()) if lane.running is not None]
-        return format_stacks(busy)
+        lanes = [lane.thread for lane in list(self._lanes.values()) if lane.running is not None]
+        return format_stacks({thread.name: thread.ident for thread in lanes})
 
     def stop(self, seconds: float = 2.0) -> None:
         """End all lanes that can end, and let go of the transports, here and now.

@@ -16,7 +16,7 @@ from rdt_conformance.engines.reference.host import Host
 from rdt_conformance.engines.reference.owner import Owner
 from rdt_conformance.engines.reference.registry import Registry
 from rdt_conformance.engines.reference.store import Store
-from rdt_conformance.history import History
+from rdt_conformance.history import Recorder
 
 DRIVER = "driver"
 
@@ -42,7 +42,7 @@ class Worker:
         history: where transport calls are recorded.
     """
 
-    def __init__(self, name: str, host: Host, registry: Registry, history: History, settings: Settings) -> None:
+    def __init__(self, name: str, host: Host, registry: Registry, history: Recorder, settings: Settings) -> None:
         self.name = name
         self.host = host
         self.registry = registry

@@ -1,0 +1,44 @@
+"""The cluster engine: the reference RDT with each actor in a process of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rdt_conformance.engines.cluster.fleet import Fleet
+from rdt_conformance.engines.cluster.processes import ProcessHost
+from rdt_conformance.engines.ray_session import RaySession
+from rdt_conformance.engines.reference.rdt import ReferenceRdt
+from rdt_conformance.engines.reference.registry import Registration, Registry
+from rdt_conformance.engines.reference.worker import AS_IN_RAY, DRIVER, Settings, Worker
+from rdt_conformance.engines.world import World
+from rdt_conformance.history import History
+
+if TYPE_CHECKING:
+    from rdt_conformance.payloads.base import Recipe
+
+
+class ClusterEngine:
+    """Makes worlds of processes.
+
+    Args:
+        session: a Ray that runs already.
+        registration: the transport under test.
+    """
+
+    keeps_worlds = True
+
+    def __init__(self, session: RaySession, registration: Registration) -> None:
+        self._registration = registration
+        self._fleet = Fleet(registration, session.node_ids)
+        # As in Ray, a process has one instance of a transport, for as long as it lives; this one is no exception.
+        self._registry = Registry((registration,), lasting=True)
+
+    def new_world(self, settings: Settings = AS_IN_RAY, first_use: Recipe | None = None) -> World:
+        """A driver, and actors whose processes have never built the transport; see `World` for `first_use`."""
+        host = ProcessHost(self._fleet, settings, History())
+        host.add_driver(Worker(DRIVER, host, self._registry, host.history, settings))
+        return World(host, ReferenceRdt(host, self._registration.name), self._registration.name, first_use)
+
+    def close(self) -> None:
+        """End all processes."""
+        self._fleet.stop()

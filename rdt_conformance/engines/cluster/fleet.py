@@ -1,0 +1,229 @@
+"""Starts the processes of actors, some of them ahead of time, and ends them."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import secrets
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, Listener
+from typing import Any
+
+import psutil
+
+from rdt_conformance import pickling
+from rdt_conformance.engines.base import NoProcess
+from rdt_conformance.engines.cluster.actor import WATCH, ActorProcess, Orders
+from rdt_conformance.engines.cluster.channel import Channel, Hello
+from rdt_conformance.engines.reference.registry import Registration
+
+START_SECONDS = 180.0
+"""For a process to be there. On a loaded machine Ray, which runs workers at low priority, takes a minute."""
+END_SECONDS = 10.0
+
+
+@dataclass(eq=False)
+class Remote:
+    """A process of an actor, as the driver sees it."""
+
+    handle: Any
+    """Ray's."""
+    channel: Channel
+    pid: int
+    process: psutil.Process | None
+    """None if it is on another machine."""
+    receive: Callable[[Any], None] | None = None
+    """Gets what comes through the channel."""
+    gone: Callable[[], None] | None = None
+    """Told when the channel is closed."""
+
+    def kill(self) -> None:
+        """End it at once, whatever it does, stopped or not."""
+        import ray
+
+        if self.process is not None:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self.process.kill()
+        with contextlib.suppress(Exception):  # Ray may have noticed already
+            ray.kill(self.handle)
+        self.channel.close()
+
+
+class Fleet:
+    """The actor processes of one run.
+
+    Args:
+        registration: the transport under test; every process loads its class before it is handed out.
+        node_ids: where to place actors, one after the other, round and round.
+        host: the address of this machine that actors can reach.
+        actor_class: what to run in them, for an engine that needs more than `ActorProcess`.
+        options: of Ray, for each actor.
+        spares: how many processes to keep ready.
+    """
+
+    def __init__(
+        self,
+        registration: Registration,
+        node_ids: Sequence[str],
+        host: str = "127.0.0.1",
+        actor_class: type[ActorProcess] = ActorProcess,
+        options: dict[str, Any] | None = None,
+        spares: int = 1,
+    ) -> None:
+        self._nodes = itertools.cycle(node_ids)
+        self._actor_class = actor_class
+        self._options = options or {}
+        self._spares_wanted = spares
+        self._secret = secrets.token_bytes(32)
+        self._listener = Listener((host, 0), backlog=64, authkey=self._secret)
+        self._registration, self._by_value = _pickled(registration)
+        self._numbers = itertools.count(1)
+        self._starting: deque[str] = deque()
+        self._handles: dict[str, Any] = {}
+        self._arrived: dict[str, tuple[Hello, Remote]] = {}
+        self._changed = threading.Condition()
+        self._all: list[Remote] = []
+        self._stopped = False
+        threading.Thread(target=self._accept, name="rdt-fleet", daemon=True).start()
+
+    def prepare(self, count: int) -> None:
+        """Have `count` processes started ahead of time, at least."""
+        while len(self._starting) < count:
+            self._start()
+
+    def take(self) -> Remote:
+        """A process that has never built the transport, or anything else.
+
+        Raises:
+            NoProcess: none could be started.
+        """
+        self.prepare(1)
+        name = self._starting.popleft()
+        deadline = time.monotonic() + START_SECONDS
+        with self._changed:
+            while name not in self._arrived:
+                problem = self._problem(name)
+                if problem or time.monotonic() > deadline:
+                    reason = problem or f"it was not there within {START_SECONDS:g} s"
+                    raise NoProcess(f"Ray could not start the process of an actor: {reason}", of_the_transport=False)
+                self._changed.wait(1.0)
+            hello, remote = self._arrived.pop(name)
+        if hello.problem:
+            raise NoProcess(f"an actor's process could not load the class: {hello.problem}", of_the_transport=True)
+        self.prepare(self._spares_wanted)
+        return remote
+
+    def stop(self) -> None:
+        """End every process."""
+        self._stopped = True
+        with contextlib.suppress(OSError):
+            self._listener.close()
+        for name in self._starting:
+            with contextlib.suppress(Exception):
+                _ray().kill(self._handles[name])
+        for remote in self._all:
+            remote.kill()
+        for remote in self._all:
+            if remote.process is not None:
+                with contextlib.suppress(psutil.Error):
+                    remote.process.wait(END_SECONDS)
+
+    def _start(self) -> None:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        name = f"process{next(self._numbers)}"
+        address: Any = self._listener.address
+        path = [os.path.abspath(entry) for entry in sys.path]
+        orders = Orders(name, address, self._secret, path, self._registration, self._by_value)
+        actor = _ray().remote(
+            num_cpus=0,
+            max_restarts=0,
+            enable_tensor_transport=True,
+            concurrency_groups={"rdt_io": 1, WATCH: 4},
+            scheduling_strategy=NodeAffinitySchedulingStrategy(next(self._nodes), soft=False),
+            **self._options,
+        )(self._actor_class)
+        self._handles[name] = actor.remote(orders)
+        self._starting.append(name)
+
+    def _problem(self, name: str) -> str:
+        """Why a process will never arrive; empty if it still may."""
+        ray = _ray()
+        ready = self._handles[name].__ray_ready__.remote()
+        try:
+            ray.get(ready, timeout=0)
+        except ray.exceptions.GetTimeoutError:
+            return ""
+        except Exception as error:
+            return str(error).strip().splitlines()[-1]
+        return ""
+
+    def _accept(self) -> None:
+        while not self._stopped:
+            try:
+                connection = self._listener.accept()
+            except (AuthenticationError, EOFError):
+                continue  # not one of ours
+            except OSError:
+                if self._stopped:
+                    return
+                continue
+            self._welcome(connection)
+
+    def _welcome(self, connection: Connection) -> None:
+        """Let a process introduce itself; from then on its messages go to whoever has it."""
+        known: list[Remote] = []
+
+        def received(message: Any) -> None:
+            if isinstance(message, Hello):
+                known.append(self._introduce(message, ready))
+            elif known[0].receive is not None:
+                known[0].receive(message)
+
+        def closed() -> None:
+            if known and known[0].gone is not None:
+                known[0].gone()
+
+        ready: list[Channel] = []
+        with self._changed:  # no message is dealt with before the channel is known
+            ready.append(Channel(connection, received, closed))
+
+    def _introduce(self, hello: Hello, channel: list[Channel]) -> Remote:
+        with self._changed:
+            process = None
+            with contextlib.suppress(psutil.Error):
+                process = psutil.Process(hello.pid)
+            remote = Remote(self._handles[hello.process], channel[0], hello.pid, process)
+            self._all.append(remote)
+            self._arrived[hello.process] = (hello, remote)
+            self._changed.notify_all()
+        return remote
+
+
+def _pickled(registration: Registration) -> tuple[bytes, bytes]:
+    """By reference, as far as there are modules, and by value; the latter is empty if that cannot be done."""
+    module = sys.modules.get(registration.transport_class.__module__)
+    by_reference = pickling.dumps(registration)
+    if module is None:
+        return by_reference, b""
+    pickling.register_pickle_by_value(module)
+    try:
+        return by_reference, pickling.dumps(registration)
+    except Exception:
+        return by_reference, b""
+    finally:
+        pickling.unregister_pickle_by_value(module)
+
+
+def _ray() -> Any:
+    """Ray, untyped: what its decorators make is not known to type checkers."""
+    import ray
+
+    return ray

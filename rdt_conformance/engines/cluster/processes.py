@@ -1,0 +1,261 @@
+"""A world of processes, as its driver sees it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any
+
+from rdt_conformance import pickling
+from rdt_conformance.engines.base import Lane
+from rdt_conformance.engines.cluster.actor import GROUPS, WATCH, AtRest
+from rdt_conformance.engines.cluster.channel import Answer, Began, Ended, Kill, Request, dump_outcome
+from rdt_conformance.engines.cluster.fleet import Fleet, Remote
+from rdt_conformance.engines.cluster.watching import SpreadWatch
+from rdt_conformance.engines.reference.context import inside
+from rdt_conformance.engines.reference.errors import ActorDiedError
+from rdt_conformance.engines.reference.threads import ThreadHost
+from rdt_conformance.engines.reference.worker import DRIVER, Settings, Worker
+from rdt_conformance.history import Event, History
+from rdt_conformance.observe import Observer
+
+_LOOK_SECONDS = 30.0
+"""For a process to answer when it is looked at from the side."""
+
+
+class ProcessHost:
+    """The driver in this process and each actor in its own (see `reference.host.Processes`).
+
+    All messages between processes go through here, so this is the one place that knows what is under way.
+
+    Args:
+        fleet: gives processes.
+        driver: the worker of this process, which reaches others through this host once `adopt` has been called.
+        settings: what Ray would read from its environment.
+        history: of all processes.
+    """
+
+    def __init__(self, fleet: Fleet, settings: Settings, history: History) -> None:
+        self.history = history
+        self.settings = settings
+        self._fleet = fleet
+        self._here = ThreadHost((), history, settings, reached_by=self)
+        self._remotes: dict[str, Remote] = {}
+        self._events: dict[tuple[str, int], Event] = {}
+        self._unanswered = 0
+        self._submitted = 0
+        self._changed = threading.Condition()
+        self._answers: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        threading.Thread(target=self._deliver, name="rdt-answers", daemon=True).start()
+
+    @property
+    def driver(self) -> Worker:
+        """See `host.Processes.driver`."""
+        return self._here.driver
+
+    def add_driver(self, worker: Worker) -> None:
+        """Give the driver's worker its lanes."""
+        self._here.add(worker)
+
+    def start(self, name: str) -> None:
+        """See `host.Processes.start`."""
+        remote = self._fleet.take()
+        remote.receive = lambda message: self._received(name, remote, message)
+        remote.gone = lambda: self._lost(name, remote)
+        _ray().get(remote.handle.begin.remote(name, self.settings), timeout=_LOOK_SECONDS)
+        self._remotes[name] = remote
+
+    # --- messages -------------------------------------------------------------------------------------------------
+
+    def submit(self, to: str, lane: Lane, function: Callable[..., Any], *args: Any) -> Future[Any]:
+        """See `host.Host.submit`."""
+        if to == DRIVER:
+            return self._here.submit(to, lane, function, *args)
+        return self._send(to, lane, pickling.dumps((function, args)))
+
+    def _send(self, to: str, lane: Lane, message: bytes) -> Future[Any]:
+        future: Future[Any] = Future()
+        remote = self._remotes.get(to)
+        if remote is None:
+            future.set_exception(ActorDiedError(f"{to} is dead"))
+            return future
+        with self._changed:
+            self._unanswered += 1
+            self._submitted += 1
+        on_lane = remote.handle.run.options(concurrency_group=GROUPS[lane]) if GROUPS[lane] else remote.handle.run
+        answer = on_lane.remote(lane.value, message).future()
+        # Ray's own thread must not be kept busy, and must not call Ray.
+        answer.add_done_callback(lambda done: self._answers.put(lambda: self._answered(to, remote, future, done)))
+        return future
+
+    def _deliver(self) -> None:
+        while (answer := self._answers.get()) is not None:
+            answer()
+            del answer
+
+    def _answered(self, name: str, remote: Remote, future: Future[Any], done: Future[Any]) -> None:
+        result, error = None, done.exception()
+        if error is not None:
+            error = ActorDiedError(f"{name} died")
+        else:
+            sent, outcome = done.result()
+            # What the process did comes before what it answered.
+            remote.channel.wait_processed(sent, _LOOK_SECONDS)
+            with inside(self.driver, Lane.IO):
+                result, error = pickling.loads(outcome)
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+        with self._changed:
+            self._unanswered -= 1
+            self._changed.notify_all()
+
+    def _received(self, name: str, remote: Remote, message: Any) -> None:
+        """Deal with what an actor says unasked."""
+        if isinstance(message, Began):
+            began = self.history.begin(name, message.lane, message.what, message.obj_id, message.at)
+            self._events[name, message.number] = began
+        elif isinstance(message, Ended):
+            event = self._events.pop((name, message.number))
+            event.outcome = message.outcome
+            self.history.end(event, message.at, failed=message.failed)
+        elif isinstance(message, Request):
+            self._forward(remote, message)
+        elif isinstance(message, Kill):
+            self.kill(message.name)
+
+    def _forward(self, remote: Remote, request: Request) -> None:
+        def answer(done: Future[Any]) -> None:
+            error = done.exception()
+            outcome = dump_outcome(error=error) if error is not None else dump_outcome(done.result())
+            remote.channel.send(Answer(request.number, outcome))
+
+        if request.to == DRIVER:
+            future = self._here.submit(DRIVER, Lane(request.lane), _run_message, request.message)
+        else:
+            future = self._send(request.to, Lane(request.lane), request.message)
+        future.add_done_callback(answer)
+
+    def _lost(self, name: str, remote: Remote) -> None:
+        if self._remotes.get(name) is remote:
+            del self._remotes[name]
+
+    # --- ending and stopping --------------------------------------------------------------------------------------
+
+    def kill(self, name: str) -> None:
+        """See `host.Host.kill`."""
+        remote = self._remotes.pop(name, None)
+        if remote is not None:
+            remote.kill()
+
+    def pause(self, name: str) -> None:
+        """Stop a process, which notices nothing of it, until `resume`.
+
+        Raises:
+            RuntimeError: it is on another machine, or dead.
+        """
+        self._local(name).suspend()
+
+    def resume(self, name: str) -> None:
+        """Let a stopped process go on."""
+        self._local(name).resume()
+
+    def _local(self, name: str) -> Any:
+        remote = self._remotes.get(name)
+        if remote is None or remote.process is None:
+            raise RuntimeError(f"{name} is dead or on another machine")
+        return remote.process
+
+    # --- seen from the side ---------------------------------------------------------------------------------------
+
+    def wait_idle(self, seconds: float) -> bool:
+        """See `host.Processes.wait_idle`."""
+        return self._come_to_rest(time.monotonic() + seconds) is not None
+
+    def tidy(self, seconds: float) -> bool:
+        """See `host.Processes.tidy`."""
+        deadline = time.monotonic() + seconds
+        self.driver.held.clear()
+        if self.look("let_go", seconds=seconds) is None:
+            return False
+        at_rest = self._come_to_rest(deadline)
+        return at_rest is not None and all(each.empty for each in at_rest) and self.driver.is_empty()
+
+    def _come_to_rest(self, deadline: float) -> list[AtRest] | None:
+        """Wait until nothing is under way anywhere and nothing can come of what was; how the actors stand then."""
+        while (left := deadline - time.monotonic()) > 0:
+            before = self._count()
+            with self._changed:
+                if not self._changed.wait_for(lambda: self._unanswered == 0, left):
+                    return None
+            if not self._here.wait_idle(max(0.0, deadline - time.monotonic())):
+                return None
+            remotes = dict(self._remotes)
+            found = self.look("rest", max(0.0, deadline - time.monotonic()), seconds=seconds_for(deadline))
+            if found is None or not all(each.idle for each in found):
+                return None
+            for remote, each in zip(remotes.values(), found, strict=False):
+                remote.channel.wait_processed(each.sent, max(0.0, deadline - time.monotonic()))
+            if before == self._count():
+                return found
+        return None
+
+    def _count(self) -> int:
+        with self._changed:
+            return self._submitted + self._here.submitted
+
+    def look(self, what: str, *args: Any, seconds: float = _LOOK_SECONDS) -> list[Any] | None:
+        """Call a method of every actor's process whatever its lanes do; None if one of them does not answer."""
+        ray = _ray()
+        asked = [
+            getattr(remote.handle, what).options(concurrency_group=WATCH).remote(*args)
+            for remote in list(self._remotes.values())
+        ]
+        try:
+            return ray.get(asked, timeout=seconds)
+        except (ray.exceptions.GetTimeoutError, ray.exceptions.RayActorError):
+            return None
+
+    def watch(self, *, memory: bool = True) -> Observer:
+        """See `host.Processes.watch`."""
+        return SpreadWatch(self, self.driver.registry.instances(), memory=memory)
+
+    def stacks(self) -> str:
+        """See `host.Processes.stacks`."""
+        ray = _ray()
+        parts = [self._here.stacks()]
+        for name, remote in list(self._remotes.items()):
+            try:
+                asked = remote.handle.stacks.options(concurrency_group=WATCH).remote()
+                parts.append(ray.get(asked, timeout=_LOOK_SECONDS / 6))
+            except Exception:
+                parts.append(f"{name} does not answer")
+        return "\n".join(part for part in parts if part)
+
+    def stop(self) -> None:
+        """See `host.Processes.stop`."""
+        for name in list(self._remotes):
+            self.kill(name)
+        self._here.stop()
+        self._answers.put(None)
+
+
+def seconds_for(deadline: float) -> float:
+    """Seconds until a deadline, and a little more for the answer to come."""
+    return max(0.0, deadline - time.monotonic()) + 1.0
+
+
+def _run_message(worker: Worker, message: bytes) -> Any:
+    function, args = pickling.loads(message)
+    return function(worker, *args)
+
+
+def _ray() -> Any:
+    """Ray, untyped: what its decorators make is not known to type checkers."""
+    import ray
+
+    return ray

@@ -1,0 +1,42 @@
+"""Counts what all processes of a world hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rdt_conformance.observe import Resources, Watch
+from rdt_conformance.observe.resources import SHARED_MEMORY_FILES, TEMPORARY_FILES
+
+if TYPE_CHECKING:
+    from rdt_conformance.engines.cluster.processes import ProcessHost
+
+_OF_THE_MACHINE = (SHARED_MEMORY_FILES, TEMPORARY_FILES)
+"""Kinds that every process sees the same of."""
+
+
+class SpreadWatch:
+    """A `Watch` in every process, whose counts are added up; see `rdt_conformance.observe.Observer`."""
+
+    def __init__(self, host: ProcessHost, transports: Sequence[object], *, memory: bool) -> None:
+        self._host = host
+        self._here = Watch(transports, memory=memory)
+        host.look("begin_watch", memory)
+
+    def settled(self) -> Resources:
+        """Collect garbage everywhere and count what stays."""
+        return _sum([self._here.settled(), *(self._host.look("settled") or [])])
+
+
+def _sum(parts: Sequence[Resources]) -> Resources:
+    counts: dict[str, int] = {}
+    names: dict[str, tuple[str, ...]] = {}
+    registrations: dict[str, int] = {}
+    for part in parts:
+        for kind, count in part.counts.items():
+            counts[kind] = max(counts.get(kind, 0), count) if kind in _OF_THE_MACHINE else counts.get(kind, 0) + count
+        for kind, new in part.names.items():
+            names[kind] = tuple(dict.fromkeys((*names.get(kind, ()), *new)))
+        for path, count in part.registrations.items():
+            registrations[path] = registrations.get(path, 0) + count
+    return Resources(counts, names, registrations)
