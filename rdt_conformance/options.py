@@ -15,8 +15,8 @@ GROUP = "rdt-conformance"
 SHORT_NAME = "--transport"
 """A common name: registered as a synonym of ``--rdt-transport``, and only where the project does not use it itself."""
 
-ENGINES = ("local", "cluster")
-ENGINES_TO_COME = ("ray",)
+ENGINES = ("local", "cluster", "ray")
+ENGINES_TO_COME = ()
 DEVICES = ("cpu", "cuda")
 DATA_TYPES = ("torch.Tensor", "numpy.ndarray")
 PROFILES = ("quick", "standard", "thorough")

@@ -45,12 +45,10 @@ NARROWING = ("keyword", "markexpr", "deselect", "lf", "stepwise", "ignore", "ign
 SESSION = pytest.StashKey["Session"]()
 
 
-@pytest.fixture(scope="session")
-def rdt(request: pytest.FixtureRequest) -> Iterator[Bench]:
+@pytest.fixture
+def rdt(request: pytest.FixtureRequest) -> Bench:
     """The transport under test, set up on one engine."""
-    bench = request.config.stash[SESSION].bench(request.param)
-    yield bench
-    bench.close()
+    return request.config.stash[SESSION].bench(request.param)
 
 
 class SuiteModule(pytest.Module):
@@ -87,6 +85,7 @@ class Session:
         self._report_folder = _report_folder(config, settings)
         self.target = resolve(settings.transport, devices=settings.devices, data_type=settings.data_type)
         self._engines = Engines()
+        self._bench: Bench | None = None
         self.seed = self._choose_seed()
         self.verdict: Verdict | None = None
         self._whole = config.args_source is not pytest.Config.ArgsSource.ARGS
@@ -136,12 +135,21 @@ class Session:
         """Run each check on every engine."""
         if "rdt" in metafunc.fixturenames:
             engines = self._settings.engines
-            metafunc.parametrize("rdt", engines, indirect=True, scope="session", ids=engines)
+            metafunc.parametrize("rdt", engines, indirect=True, ids=engines)
 
     def bench(self, engine: str) -> Bench:
-        """What the checks of one engine run on."""
-        start = self._engines.start
-        return Bench(self.target, engine, start, self._settings.profile, self.seed, alone=self._selected == 1)
+        """What the checks of one engine run on. The engine before it has done its work and is closed."""
+        if self._bench is None or self._bench.engine != engine:
+            self._close_bench()
+            start = self._engines.start
+            alone = self._selected == 1
+            self._bench = Bench(self.target, engine, start, self._settings.profile, self.seed, alone=alone)
+        return self._bench
+
+    def _close_bench(self) -> None:
+        bench, self._bench = self._bench, None
+        if bench is not None:
+            bench.close()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -150,6 +158,8 @@ class Session:
         if idle:
             items[:] = [item for item in items if item not in idle]
             config.hook.pytest_deselected(items=idle)
+        order = {engine: number for number, engine in enumerate(self._settings.engines)}
+        items.sort(key=lambda item: order[_engine(item)] if _check(item) else -1)  # one engine after the other
         for item in items:
             if _check(item):
                 # The project may turn warnings into errors; those of a transport are not for pytest to judge.
@@ -174,6 +184,7 @@ class Session:
             with interrupts.heeded(), _without_caches() if self._whole else nullcontext():
                 return (yield)
         finally:
+            self._close_bench()
             self._engines.stop()
 
     def pytest_runtest_logstart(self) -> None:

@@ -36,8 +36,9 @@ class Engines:
             self._session.start()
             self._started = True
         from rdt_conformance.engines.cluster.engine import ClusterEngine
+        from rdt_conformance.engines.ray.engine import RayEngine
 
-        return ClusterEngine(self._session, registration)
+        return (ClusterEngine if name == "cluster" else RayEngine)(self._session, registration)
 
     def stop(self) -> None:
         """Stop Ray if it was started."""

@@ -242,11 +242,14 @@ class World:
 
     def actors(self, count: int) -> list[Process]:
         """`count` actors; those that are already there first."""
-        while len(self._actors) < count:
-            name = f"actor{len(self._actors) + 1}"
-            self.host.start(name)
-            self._actors.append(Process(self, name))
-            self._use_first(self._actors[-1])
+        there = len(self._actors)
+        if there < count:
+            for number in range(there + 1, max(count, self.host.at_least) + 1):
+                self.host.start(f"actor{number}")
+                self._actors.append(Process(self, f"actor{number}"))
+            self.host.introduce()
+            for actor in self._actors[there:]:
+                self._use_first(actor)
         return self._actors[:count]
 
     def _use_first(self, actor: Process) -> None:

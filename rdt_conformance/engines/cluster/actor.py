@@ -19,10 +19,12 @@ from rdt_conformance.engines.base import Lane
 from rdt_conformance.engines.cluster.channel import Answer, Channel, Hello, Kill, Request, connect, dump_outcome
 from rdt_conformance.engines.cluster.recorder import SentHistory
 from rdt_conformance.engines.reference.context import inside
+from rdt_conformance.engines.reference.handles import ActorHandle, ActorId
 from rdt_conformance.engines.reference.lanes import format_stacks
 from rdt_conformance.engines.reference.registry import Registration, Registry
 from rdt_conformance.engines.reference.threads import ThreadHost
-from rdt_conformance.engines.reference.worker import Settings, Worker
+from rdt_conformance.engines.reference.worker import DRIVER, Settings, Worker
+from rdt_conformance.history import Recorder
 from rdt_conformance.observe import Resources, Watch
 
 GROUPS = {Lane.MAIN: None, Lane.SYSTEM: "_ray_system", Lane.ERROR: "_ray_system_error", Lane.IO: "rdt_io"}
@@ -79,22 +81,30 @@ class ActorProcess:
     def begin(self, name: str, settings: Settings) -> None:
         """Become a worker of a world, with a transport that is yet to be built."""
         history = SentHistory(self._channel)
-        registry = Registry((self._registration,))
         self._here = ThreadHost((self._registration,), history, settings, reached_by=self._outside)
         self._outside.here = self._here
         self._outside.name = name
-        self._worker = Worker(name, self._outside, registry, history, settings)
+        self._worker = self.make_worker(name, history, settings)
         self._here.add(self._worker, lanes=(Lane.IO,))
+
+    def make_worker(self, name: str, history: Recorder, settings: Settings) -> Worker:
+        """A worker of the reference."""
+        return Worker(name, self._outside, Registry((self._registration,)), history, settings)
+
+    @property
+    def worker(self) -> Worker:
+        """What this process is in its world."""
+        assert self._worker is not None, "not begun"
+        return self._worker
 
     def run(self, lane: str, message: bytes) -> tuple[int, bytes]:
         """Run a message on the calling thread, which is a lane's; how much was sent meanwhile, and the outcome."""
-        assert self._worker is not None, "not begun"
         if lane == Lane.IO:
             return self._run_on_io_lane(message)
-        with self._at_work(Lane(lane)), inside(self._worker, Lane(lane)):
+        with self._at_work(Lane(lane)), inside(self.worker, Lane(lane)):
             try:
                 function, args = pickling.loads(message)
-                outcome = dump_outcome(function(self._worker, *args))
+                outcome = dump_outcome(function(self.worker, *args))
             except BaseException as error:
                 # The traceback's frames would keep tensors alive for as long as the error is.
                 traceback.clear_frames(error.__traceback__)
@@ -170,6 +180,10 @@ class _Outside:
     def kill(self, name: str) -> None:
         """See `Host.kill`."""
         self._channel.send(Kill(name))
+
+    def handle(self, name: str) -> ActorHandle | None:
+        """See `Host.handle`. Only owners of objects that are passed on need it, and those are drivers here."""
+        return None if name == DRIVER else ActorHandle(ActorId(name))
 
     def answered(self, answer: Answer) -> None:
         """Resolve what waits for an answer."""

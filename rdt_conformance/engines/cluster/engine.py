@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rdt_conformance.engines.cluster.fleet import Fleet
+from rdt_conformance.engines.cluster.groups import groups_for
 from rdt_conformance.engines.cluster.processes import ProcessHost
 from rdt_conformance.engines.ray_session import RaySession
 from rdt_conformance.engines.reference.rdt import ReferenceRdt
@@ -35,7 +36,7 @@ class ClusterEngine:
 
     def new_world(self, settings: Settings = AS_IN_RAY, first_use: Recipe | None = None) -> World:
         """A driver, and actors whose processes have never built the transport; see `World` for `first_use`."""
-        host = ProcessHost(self._fleet, settings, History())
+        host = ProcessHost(self._fleet, settings, History(), groups_for(self._registration))
         host.add_driver(Worker(DRIVER, host, self._registry, host.history, settings))
         return World(host, ReferenceRdt(host, self._registration.name), self._registration.name, first_use)
 

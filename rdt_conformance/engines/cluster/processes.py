@@ -10,10 +10,11 @@ from queue import SimpleQueue
 from typing import Any
 
 from rdt_conformance import pickling
-from rdt_conformance.engines.base import Lane
+from rdt_conformance.engines.base import Lane, origin_of
 from rdt_conformance.engines.cluster.actor import GROUPS, WATCH, AtRest
 from rdt_conformance.engines.cluster.channel import Answer, Began, Ended, Kill, Request, dump_outcome
 from rdt_conformance.engines.cluster.fleet import Fleet, Remote
+from rdt_conformance.engines.cluster.groups import FEWEST, RayGroups
 from rdt_conformance.engines.cluster.watching import SpreadWatch
 from rdt_conformance.engines.reference.context import inside
 from rdt_conformance.engines.reference.errors import ActorDiedError
@@ -36,14 +37,18 @@ class ProcessHost:
         driver: the worker of this process, which reaches others through this host once `adopt` has been called.
         settings: what Ray would read from its environment.
         history: of all processes.
+        groups: Ray's collective groups, for a transport that needs them.
     """
 
-    def __init__(self, fleet: Fleet, settings: Settings, history: History) -> None:
+    def __init__(self, fleet: Fleet, settings: Settings, history: History, groups: RayGroups | None = None) -> None:
+        self.at_least = FEWEST if groups else 1
+        self._groups = groups
         self.history = history
         self.settings = settings
         self._fleet = fleet
         self._here = ThreadHost((), history, settings, reached_by=self)
         self._remotes: dict[str, Remote] = {}
+        self._handles: dict[str, Any] = {}
         self._events: dict[tuple[str, int], Event] = {}
         self._unanswered = 0
         self._submitted = 0
@@ -58,7 +63,14 @@ class ProcessHost:
 
     def add_driver(self, worker: Worker) -> None:
         """Give the driver's worker its lanes."""
+        if self._groups is not None:
+            worker.groups = self._groups
         self._here.add(worker)
+
+    def introduce(self) -> None:
+        """See `host.Processes.introduce`."""
+        if self._groups is not None:
+            self._groups.cover([remote.handle for remote in self._remotes.values()])
 
     def start(self, name: str) -> None:
         """See `host.Processes.start`."""
@@ -67,6 +79,11 @@ class ProcessHost:
         remote.gone = lambda: self._lost(name, remote)
         _ray().get(remote.handle.begin.remote(name, self.settings), timeout=_LOOK_SECONDS)
         self._remotes[name] = remote
+        self._handles[name] = remote.handle
+
+    def handle(self, name: str) -> Any:
+        """See `host.Host.handle`: Ray's own. A dead actor has one too."""
+        return None if name == DRIVER else self._handles[name]
 
     # --- messages -------------------------------------------------------------------------------------------------
 
@@ -82,14 +99,19 @@ class ProcessHost:
         if remote is None:
             future.set_exception(ActorDiedError(f"{to} is dead"))
             return future
+        on_lane = remote.handle.run.options(concurrency_group=GROUPS[lane]) if GROUPS[lane] else remote.handle.run
+        self._await(to, remote, on_lane.remote(lane.value, message), future)
+        return future
+
+    def _await(self, name: str, remote: Remote, answer: Any, future: Future[Any]) -> None:
+        """Let `future` have what an actor answers, once word of what it did before that is here."""
         with self._changed:
             self._unanswered += 1
             self._submitted += 1
-        on_lane = remote.handle.run.options(concurrency_group=GROUPS[lane]) if GROUPS[lane] else remote.handle.run
-        answer = on_lane.remote(lane.value, message).future()
         # Ray's own thread must not be kept busy, and must not call Ray.
-        answer.add_done_callback(lambda done: self._answers.put(lambda: self._answered(to, remote, future, done)))
-        return future
+        answer.future().add_done_callback(
+            lambda done: self._answers.put(lambda: self._answered(name, remote, future, done))
+        )
 
     def _deliver(self) -> None:
         while (answer := self._answers.get()) is not None:
@@ -98,21 +120,27 @@ class ProcessHost:
 
     def _answered(self, name: str, remote: Remote, future: Future[Any], done: Future[Any]) -> None:
         result, error = None, done.exception()
-        if error is not None:
-            error = ActorDiedError(f"{name} died")
-        else:
-            sent, outcome = done.result()
+        if error is None:
+            sent, outcome, *returned = done.result()
             # What the process did comes before what it answered.
             remote.channel.wait_processed(sent, _LOOK_SECONDS)
             with inside(self.driver, Lane.IO):
                 result, error = pickling.loads(outcome)
+            if error is None and returned and returned[0]:
+                (result,) = returned[0]
         if error is not None:
-            future.set_exception(error)
+            future.set_exception(self.translate(name, error))
         else:
             future.set_result(result)
         with self._changed:
             self._unanswered -= 1
             self._changed.notify_all()
+
+    def translate(self, name: str, error: BaseException) -> BaseException:
+        """What an actor's error, or Ray's about the actor, is to those who asked."""
+        from ray.exceptions import RayError
+
+        return ActorDiedError(f"{name} died") if isinstance(error, RayError) and origin_of(error) is None else error
 
     def _received(self, name: str, remote: Remote, message: Any) -> None:
         """Deal with what an actor says unasked."""
@@ -238,6 +266,8 @@ class ProcessHost:
 
     def stop(self) -> None:
         """See `host.Processes.stop`."""
+        if self._groups is not None:
+            self._groups.end()
         for name in list(self._remotes):
             self.kill(name)
         self._here.stop()

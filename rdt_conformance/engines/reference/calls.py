@@ -5,33 +5,36 @@ Metadata travel as pickled bytes and are unpickled for every call, as they are i
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
+from rdt_conformance.engines.base import Lane
 from rdt_conformance.engines.reference.work import dump, load
+from rdt_conformance.engines.reference.worker import DRIVER
 
 if TYPE_CHECKING:
     from rdt_conformance.engines.reference.worker import Worker
 
+logger = logging.getLogger(__name__)
+
 
 def extract(worker: Worker, transport: str, obj_id: str, tensors: int) -> bytes:
-    """extract_tensor_transport_metadata for kept tensors."""
+    """extract_tensor_transport_metadata for kept tensors, which are alive until the object is collected."""
     held = worker.held[tensors]
-    return dump(worker.call(transport, "extract_tensor_transport_metadata", obj_id, held, obj_id=obj_id))
+    metadata = dump(worker.call(transport, "extract_tensor_transport_metadata", obj_id, held, obj_id=obj_id))
+    worker.described[obj_id] = (transport, metadata, held)
+    return metadata
 
 
 def communicator(worker: Worker, transport: str, source: str | None, destination: str | None) -> bytes:
     """get_communicator_metadata; None for both as in a get, None for the source as in a driver's put."""
-    from rdt_conformance.engines.reference.worker import actor_handle
-
-    handles = [None if name is None else actor_handle(name) for name in (source, destination)]
+    handles = [None if name is None else worker.host.handle(name) for name in (source, destination)]
     return dump(worker.call(transport, "get_communicator_metadata", *handles, transport))
 
 
 def has_transport(worker: Worker, transport: str, actor: str) -> bool:
     """actor_has_tensor_transport, which Ray asks before every call of a method that returns tensors."""
-    from rdt_conformance.engines.reference.worker import actor_handle
-
-    return worker.call(transport, "actor_has_tensor_transport", actor_handle(actor))
+    return worker.call(transport, "actor_has_tensor_transport", worker.host.handle(actor))
 
 
 def send(worker: Worker, transport: str, obj_id: str, tensors: int, metadata: bytes, comm: bytes) -> None:
@@ -68,7 +71,26 @@ def wait(worker: Worker, transport: str, obj_id: str, request: int, timeout: flo
 
 def collect(worker: Worker, transport: str, obj_id: str, metadata: bytes, tensors: int) -> None:
     """garbage_collect for kept tensors, which stay kept until the suite drops them."""
+    worker.described.pop(obj_id, None)
     worker.call(transport, "garbage_collect", obj_id, load(metadata), worker.held[tensors], obj_id=obj_id)
+
+
+def collect_lane(process: str) -> Lane:
+    """Where Ray calls garbage_collect: the driver has no lane of its own for it."""
+    return Lane.IO if process == DRIVER else Lane.SYSTEM
+
+
+def collect_what_is_left(worker: Worker) -> None:
+    """garbage_collect for every object that was described here by a single call and not collected since.
+
+    Ray does so for every object in the end. What a transport raises is logged, as Ray does.
+    """
+    while worker.described:
+        obj_id, (transport, metadata, tensors) = worker.described.popitem()
+        try:
+            worker.call(transport, "garbage_collect", obj_id, load(metadata), tensors, obj_id=obj_id)
+        except Exception:
+            logger.exception("transport %s failed to collect object %s", transport, obj_id)
 
 
 def abort(worker: Worker, transport: str, obj_id: str, comm: bytes) -> None:

@@ -38,6 +38,12 @@ def current_worker() -> Worker:
     return place[0]
 
 
+def lane_or_none() -> Lane | None:
+    """The lane that this thread is; None outside of any worker."""
+    place = getattr(_current, "place", None)
+    return None if place is None else place[1]
+
+
 def current_lane() -> Lane:
     """The lane that this thread is; `Lane.MAIN` outside of any worker."""
     place = getattr(_current, "place", None)

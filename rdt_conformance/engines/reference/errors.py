@@ -25,6 +25,13 @@ class ProtocolError(RuntimeError):
     """A transport answered with something that Ray could not work with."""
 
 
+def needs_ray(error: BaseException | None) -> NeedsRayError | None:
+    """The error that says that a transport needs Ray, if that is what `error` came from."""
+    while error is not None and not isinstance(error, NeedsRayError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
 def is_for_lack_of_ray(error: BaseException) -> bool:
     """Whether Ray raised this only because it does not run here."""
     return isinstance(error, RuntimeError | RaySystemError) and "Ray has not been" in str(error)

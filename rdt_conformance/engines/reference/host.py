@@ -32,6 +32,10 @@ class Host(Protocol):
         """End a worker at once; nothing of it gets to clean up."""
         ...
 
+    def handle(self, name: str) -> Any:
+        """What a transport gets as `src_actor` or `dst_actor`; None for the driver, which Ray has no handle of."""
+        ...
+
 
 class Processes(Host, Protocol):
     """What a world sees: also starts workers, and looks at them from the side."""
@@ -48,6 +52,15 @@ class Processes(Host, Protocol):
 
     def start(self, name: str) -> None:
         """Start a worker, or start one again under the name of one that died, with everything that is registered."""
+        ...
+
+    @property
+    def at_least(self) -> int:
+        """How many actors to start in one go."""
+        ...
+
+    def introduce(self) -> None:
+        """All actors of this moment may talk to each other from now on."""
         ...
 
     def wait_idle(self, seconds: float) -> bool:

@@ -215,14 +215,13 @@ class Owner:
         )
 
     def _communicator(self, entry: Entry, destination: str) -> bytes:
-        from rdt_conformance.engines.reference.worker import actor_handle
-
+        host = self._worker.host
         return work.dump(
             self._worker.call(
                 entry.transport,
                 "get_communicator_metadata",
-                actor_handle(entry.source),
-                actor_handle(destination),
+                host.handle(entry.source),
+                host.handle(destination),
                 entry.transport,
                 obj_id=entry.obj_id,
             )

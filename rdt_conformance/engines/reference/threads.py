@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any
 
 from rdt_conformance.engines.base import Lane
+from rdt_conformance.engines.reference import calls
 from rdt_conformance.engines.reference.errors import ActorDiedError
+from rdt_conformance.engines.reference.handles import ActorHandle, ActorId
 from rdt_conformance.engines.reference.host import Host
 from rdt_conformance.engines.reference.lanes import Job, LaneThread, format_stacks, settle
 from rdt_conformance.engines.reference.registry import Registration, Registry
@@ -61,6 +63,14 @@ class ThreadHost:
         for lane in lanes:
             self._lanes[worker.name, lane] = LaneThread(worker, lane, self._one_finished)
 
+    @property
+    def at_least(self) -> int:
+        """See `host.Processes.at_least`."""
+        return 1
+
+    def introduce(self) -> None:
+        """See `host.Processes.introduce`: in this process, everybody knows everybody."""
+
     def submit(self, to: str, lane: Lane, function: Callable[..., Any], *args: Any) -> Future[Any]:
         """See `host.Host.submit`."""
         future: Future[Any] = Future()
@@ -87,6 +97,10 @@ class ThreadHost:
             thread.put(None)
         self.workers.pop(name, None)
 
+    def handle(self, name: str) -> ActorHandle | None:
+        """See `host.Host.handle`."""
+        return None if name == DRIVER else ActorHandle(ActorId(name))
+
     def wait_idle(self, seconds: float) -> bool:
         """See `host.Processes.wait_idle`."""
         with self._idle:
@@ -94,9 +108,19 @@ class ThreadHost:
 
     def tidy(self, seconds: float) -> bool:
         """See `host.Processes.tidy`."""
-        for worker in list(self.workers.values()):
+        deadline = time.monotonic() + seconds
+        workers = list(self.workers.values())
+        collected = [
+            self.submit(worker.name, calls.collect_lane(worker.name), calls.collect_what_is_left)
+            for worker in workers
+            if worker.described
+        ]
+        wait(collected, seconds)
+        for worker in workers:
             worker.held.clear()
-        return self.wait_idle(seconds) and all(worker.is_empty() for worker in list(self.workers.values()))
+        return self.wait_idle(max(0.0, deadline - time.monotonic())) and all(
+            worker.is_empty() for worker in list(self.workers.values())
+        )
 
     def watch(self, *, memory: bool = True) -> Observer:
         """See `host.Processes.watch`: all workers are in one process, which is watched."""

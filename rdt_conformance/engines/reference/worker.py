@@ -6,7 +6,7 @@ import itertools
 import threading
 import uuid
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, Protocol
 
 from rdt_conformance.engines.base import Origin, mark_origin
 from rdt_conformance.engines.reference.context import current_lane
@@ -19,6 +19,14 @@ from rdt_conformance.engines.reference.store import Store
 from rdt_conformance.history import Recorder
 
 DRIVER = "driver"
+
+
+class Destroys(Protocol):
+    """Collective groups, as far as a failed transfer concerns them."""
+
+    def destroy(self, name: str) -> None:
+        """Destroy a group; ValueError if there is none of that name."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -49,10 +57,14 @@ class Worker:
         self.history = history
         self.settings = settings
         self.store = Store()
-        self.groups = Groups()
+        self.groups: Destroys = Groups()
         self.owner = Owner(self)
         self.held: dict[int, Any] = {}
         """Values that user code of this process keeps, by the keys that the harness knows them by."""
+        self.described: dict[str, tuple[str, bytes, list[Any]]] = {}
+        """Objects that single calls have described and not collected yet: the transport, the metadata, the tensors.
+
+        Ray's store holds an object's tensors for as long, so a transport may count on their memory."""
         self.get_up = threading.Semaphore(0)
         """Released when user code that keeps the main thread busy should end."""
         self._keys = itertools.count(1)
@@ -70,7 +82,7 @@ class Worker:
         The call is recorded, and an exception is marked with where it came from.
         """
         lane = current_lane().value
-        with self.history.record(self.name, lane, _describe(method, args, kwargs), obj_id) as event:
+        with self.history.record(self.name, lane, describe_call(method, args, kwargs), obj_id) as event:
             try:
                 result = getattr(self.registry.instance(transport), method)(*args, **kwargs)
             except Exception as error:
@@ -78,7 +90,7 @@ class Worker:
                 if is_for_lack_of_ray(error):
                     raise NeedsRayError(f"{method} calls into Ray: it needs the cluster or ray engine") from error
                 raise
-            event.outcome = _describe_result(result)
+            event.outcome = describe_result(result)
             return result
 
     def keep(self, value: Any) -> int:
@@ -95,6 +107,7 @@ class Worker:
         """Let go of everything, the transport last."""
         self.owner.stop()
         self.held.clear()
+        self.described.clear()
         self.registry.clear()
 
     def new_object_id(self, *, put: bool) -> str:
@@ -103,41 +116,7 @@ class Worker:
         return task + next(self._object_numbers).to_bytes(4, "little").hex()
 
 
-@dataclass(frozen=True)
-class ActorId:
-    """Stands in for Ray's ActorID."""
-
-    name: str
-
-    def hex(self) -> str:
-        """The id as hexadecimal digits."""
-        return self.name.encode().hex()
-
-
-@dataclass(frozen=True)
-class ActorHandle:
-    """What a transport gets as `src_actor` and `dst_actor`: an identity, and nothing that needs a running Ray."""
-
-    _actor_id: ActorId
-
-    @property
-    def _ray_actor_id(self) -> ActorId:
-        return self._actor_id
-
-    @property
-    def __ray_call__(self) -> NoReturn:
-        raise NeedsRayError("the transport calls into an actor through Ray: it needs the cluster or ray engine")
-
-    def __repr__(self) -> str:
-        return f"Actor({self._actor_id.name})"
-
-
-def actor_handle(name: str) -> ActorHandle | None:
-    """The handle of a worker, or None for the driver, which Ray does not give a handle either."""
-    return None if name == DRIVER else ActorHandle(ActorId(name))
-
-
-def _describe(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def describe_call(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """The call in a few words: the method, and what matters about its arguments."""
     notes = []
     if method == "extract_tensor_transport_metadata":
@@ -149,7 +128,8 @@ def _describe(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str
     return f"{method}({', '.join(notes)})"
 
 
-def _describe_result(result: Any) -> str:
+def describe_result(result: Any) -> str:
+    """What a call returned, in a few words."""
     if isinstance(result, list):
         return f"{len(result)} tensors"
     return "ok" if result is None else type(result).__name__

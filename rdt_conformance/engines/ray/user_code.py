@@ -1,0 +1,102 @@
+"""What processes do when a suite asks them to, in Ray's own words. Every function is a message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rdt_conformance.engines.base import Lane
+from rdt_conformance.engines.reference.context import inside
+
+if TYPE_CHECKING:
+    from rdt_conformance.engines.reference.worker import Worker
+
+
+def put(worker: Worker, key: int, transport: str) -> Any:
+    """Put tensors that the process already has."""
+    return _ray().put(worker.held[key], _tensor_transport=transport)
+
+
+def get(worker: Worker, timeout: float | None, through_store: bool, buffers: int | None, refs: Sequence[Any]) -> int:
+    """Get objects, into the kept buffers of key `buffers` if there is one, and keep them."""
+    from ray.experimental import set_target_for_ref
+
+    if buffers is not None:
+        for ref, target in zip(refs, worker.held[buffers], strict=True):
+            set_target_for_ref(ref, target)
+    return worker.keep(_ray().get(list(refs), timeout=timeout, _use_object_store=through_store))
+
+
+def get_onto(worker: Worker, device: str, timeout: float | None, ref: Any) -> int:
+    """Get an object onto a device and keep it."""
+    from ray.experimental.rdt.rdt_manager import set_target_device_for_ref
+
+    set_target_device_for_ref(ref, device)
+    return worker.keep(_ray().get([ref], timeout=timeout))
+
+
+def wait_freed(worker: Worker, key: int, timeout: float) -> None:
+    """Wait until no object of this process holds the first kept tensor of `key`."""
+    from ray.experimental import wait_tensor_freed
+
+    wait_tensor_freed(worker.held[key][0], timeout)
+
+
+def still_stored(worker: Worker, obj_ids: Sequence[str]) -> list[str]:
+    """Which of these objects the process still keeps tensors of."""
+    store = _manager().rdt_store
+    return [obj_id for obj_id in obj_ids if store.has_object(obj_id)]
+
+
+def forget_failed(worker: Worker, obj_ids: Sequence[str]) -> None:
+    """Let go of objects whose extract raised: Ray 2.60 keeps their tensors for ever."""
+    store = _manager().rdt_store
+    for obj_id in obj_ids:
+        if store.has_object(obj_id):
+            store.pop_object(obj_id)
+
+
+def metadata_of(worker: Worker, obj_id: str) -> Any:
+    """What the owner knows of an object, once that exists; None if it does not come to exist."""
+    return _manager().wait_for_tensor_transport_metadata(obj_id, worker.settings.fetch_fail_timeout)
+
+
+def replace_metadata(worker: Worker, obj_id: str, metadata: Any) -> None:
+    """Let the owner hand out other metadata."""
+    manager = _manager()
+    with manager._lock:
+        known = manager._managed_rdt_metadata[obj_id]
+        manager._managed_rdt_metadata[obj_id] = known._replace(tensor_transport_meta=metadata)
+
+
+def set_fetch_fail_timeout(worker: Worker, seconds: float) -> None:
+    """What RAY_rdt_fetch_fail_timeout_milliseconds would have done, had it been there when Ray was imported."""
+    from ray._private import ray_constants
+
+    ray_constants.RDT_FETCH_FAIL_TIMEOUT_SECONDS = seconds
+
+
+def thread_ident(worker: Worker) -> int:
+    """Which thread this lane is."""
+    import threading
+
+    return threading.get_ident()
+
+
+def in_driver(worker: Worker, function: Any, *args: Any) -> Any:
+    """Run `function(*args)` as user code of the driver, whichever lane this is: Ray has no other there."""
+    with inside(worker, Lane.MAIN):
+        return function(*args)
+
+
+def _manager() -> Any:
+    from ray._private.worker import global_worker
+
+    return global_worker.rdt_manager
+
+
+def _ray() -> Any:
+    """Ray, untyped: it has options that its signatures do not tell."""
+    import ray
+
+    return ray
