@@ -45,6 +45,8 @@ class Applies(enum.Enum):
     ONE_SIDED_OR_ABORTABLE = "transports that are one-sided or can abort"
     """All but those with which Ray has to kill the source when a receiver dies."""
     OWN_FETCH = "transports with a fetch of their own"
+    TARGET_BUFFERS = "one-sided transports of torch tensors"
+    """Before Ray hands a transport target buffers, it asks each whether it is contiguous as only torch tensors know."""
     CUDA = "transports that carry GPU memory"
 
 

@@ -117,6 +117,12 @@ def _import(name: str, folder: str) -> ModuleType:
     except BaseException as error:
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
             raise
+        from rdt_conformance.engines.reference.errors import is_for_lack_of_ray
+
+        if is_for_lack_of_ray(error):
+            raise TargetProblem(
+                f"cannot import {name}: it uses Ray when it is imported; put that under `if __name__ == '__main__':`"
+            ) from None
         raise problem(f"cannot import {name}", error) from None
 
 

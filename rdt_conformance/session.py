@@ -167,7 +167,10 @@ class Session:
 
     def _applies(self, item: pytest.Item) -> bool:
         # The first clause says whom a check is for; the others are decided along the way.
-        first = contract.clause(_must_check(item).clauses[0])
+        check = _must_check(item)
+        first = contract.clause(check.clauses[0])
+        if check.ray_limit and _engine(item) == "ray":
+            return False
         return self.target.applies(first) and _engine(item) in first.engines
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:

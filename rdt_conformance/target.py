@@ -77,8 +77,15 @@ class Target:
             case Applies.OWN_FETCH:
                 # Ray fetches over one-sided transports only.
                 return self.own_fetch.value and self.one_sided.value
+            case Applies.TARGET_BUFFERS:
+                return self.one_sided.value and self.takes_buffers
             case Applies.CUDA:
                 return "cuda" in self.devices.value
+
+    @property
+    def takes_buffers(self) -> bool:
+        """Whether Ray lets target buffers come to it: it first asks each whether it is contiguous, as torch has it."""
+        return hasattr(self.data_type.value, "is_contiguous")
 
     @property
     def facts(self) -> tuple[ToldFact, ...]:
@@ -87,6 +94,7 @@ class Target:
         abort = "can abort" if self.can_abort.value else "cannot abort"
         fetch = "its own" if self.own_fetch.value else "the interface's"
         process = "needs one of its own" if self.needs_process.value else "may be shared"
+        buffers = "" if self.takes_buffers else "never: Ray's own check refuses target buffers of this type"
         told = (
             ToldFact("class", type_name(self.transport_class), "--transport"),
             ToldFact("name", self.name.value, self.name.learnt),
@@ -95,6 +103,7 @@ class Target:
             ToldFact("fetch", fetch, self.own_fetch.learnt),
             ToldFact("devices", ", ".join(self.devices.value), self.devices.learnt),
             ToldFact("data type", type_name(self.data_type.value), self.data_type.learnt),
+            ToldFact("buffers", buffers, self.data_type.learnt),
             ToldFact("process", process, self.needs_process.learnt),
             ToldFact("note", self.note.value, self.note.learnt),
         )

@@ -177,6 +177,9 @@ def test_abort_of_one_transfer_leaves_others_undisturbed(case: Case) -> None:
 
 @check("A6", situational=("A6",))
 def test_nothing_is_written_after_an_abort(case: Case) -> None:
+    if not case.target.takes_buffers:
+        case.witness("A6")  # memory of the receiver's never comes to it
+        return
     source, destination = case.actors(2)
     way = case.draw(st.sampled_from(_ways(case)), "to be aborted")
     tensors = case.draw(st.sampled_from([1, 3, 40]), "tensors")

@@ -59,7 +59,7 @@ def test_freeing_an_object_without_tensors_works(case: Case) -> None:
 
 @check("G3", "G3b")
 def test_freeing_again_frees_nothing_else(case: Case) -> None:
-    family = case.draw(case.kind.families(device=case.bench.device), "objects")
+    family = case.draw(case.families(), "objects")
     twice = case.draw(st.integers(0, len(family.payloads) - 1), "freed twice")
     source, destination = case.actors(2)
     alive = _share_family(case, source, family.payloads, source.make(family.build, case.bench.device))
@@ -77,7 +77,7 @@ def test_freeing_again_frees_nothing_else(case: Case) -> None:
 
 @check("G4")
 def test_freeing_one_object_keeps_those_that_share_its_memory(case: Case) -> None:
-    family = case.draw(case.kind.families(device=case.bench.device), "objects")
+    family = case.draw(case.families(), "objects")
     order = case.draw(st.permutations(range(len(family.payloads))), "freed in order")
     source, destination = case.actors(2)
     shared = _share_family(case, source, family.payloads, source.make(family.build, case.bench.device))
@@ -298,9 +298,8 @@ def _roles(case: Case) -> dict[str, Callable[[Case, Payload], object]]:
     if not case.target.one_sided.value:
         return roles
     roles |= {"objects that were put and got": _put_and_get, "objects that the driver put": _driver_puts}
-    buffers = _get_into_buffers(case, case.payload())
-    if case.error(buffers) is None:  # a transport may take none
-        roles["objects got into target buffers"] = lambda case, payload: case.ok(_get_into_buffers(case, payload))
+    if case.target.takes_buffers and case.error(_get_into_buffers(case, case.payload()), "B1") is None:  # may refuse
+        roles["objects got into target buffers"] = lambda case, payload: case.ok(_get_into_buffers(case, payload), "B1")
     return roles
 
 
@@ -309,29 +308,30 @@ def _produce(case: Case, payload: Payload) -> Ref:
 
 
 def _consume(case: Case, payload: Payload) -> None:
-    case.ok(case.actors(2)[1].consume(_produce(case, payload)))
+    case.ok(case.actors(2)[1].consume(_produce(case, payload)), "L1")
 
 
 def _consume_in_many(case: Case, payload: Payload) -> None:
     ref = _produce(case, payload)
     for arriving in [destination.consume(ref) for destination in case.actors(4)[1:]]:
-        case.ok(arriving)
+        case.ok(arriving, "L2")
 
 
 def _put_and_get(case: Case, payload: Payload) -> None:
     source, destination = case.actors(2)
-    ref = case.ok(source.put(_built(case, source, payload)))
-    case.ok(case.driver.get(ref))
-    case.ok(destination.get(ref))
+    ref = case.ok(source.put(_built(case, source, payload)), "L12")
+    case.ok(case.driver.get(ref), "L12")
+    case.ok(destination.get(ref), "L2")
 
 
 def _driver_puts(case: Case, payload: Payload) -> None:
-    case.ok(case.actors(1)[0].get(case.ok(case.driver.put(_built(case, case.driver, payload)))))
+    ref = case.ok(case.driver.put(_built(case, case.driver, payload)), "L12")
+    case.ok(case.actors(1)[0].get(ref), "L12")
 
 
 def _get_into_buffers(case: Case, payload: Payload) -> Pending[Held]:
     source, destination = case.actors(2)
-    ref = case.ok(source.put(_built(case, source, payload)))
+    ref = case.ok(source.put(_built(case, source, payload)), "L12")
     return destination.get(ref, buffers=destination.make(_buffers, case.kind.buffers, payload, case.bench.device))
 
 

@@ -14,11 +14,13 @@ from rdt_conformance.payloads.base import Payload
 @check("L1")
 def test_a_produced_object_is_consumed(case: Case) -> None:
     payload = case.draw(case.payloads(), "payload")
+    if case.bench.carries.avoid:
+        case.fact("not sent by checks that are not about it", sorted(case.bench.carries.avoid))
     source, destination = case.actors(2)
     case.arrived(case.ok(destination.consume(source.produce(payload))), payload)
 
 
-@check("L1")
+@check("L1", ray_limit="references that are passed by keyword are never transferred")
 def test_a_produced_object_is_consumed_as_keyword_argument(case: Case) -> None:
     payload = case.draw(case.payloads(), "payload")
     source, destination = case.actors(2)
@@ -69,7 +71,7 @@ def test_live_objects_of_one_source_keep_apart(case: Case) -> None:
 
 @check("L5")
 def test_tensors_shared_by_several_live_objects(case: Case) -> None:
-    family = case.draw(case.kind.families(device=case.bench.device), "family")
+    family = case.draw(case.families(), "family")
     source, destination = case.actors(2)
     members = source.make(family.build, case.bench.device)
     refs = [source.produce(members.part(number)) for number in range(len(family.payloads))]

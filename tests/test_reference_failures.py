@@ -243,6 +243,7 @@ def test_a_failed_transfer_destroys_its_group() -> None:
     world = world_of(Grouped, fetch_fail_timeout=0.2)
     source, destination = world.actors(2)
     groups = workers(world)["driver"].groups
+    assert isinstance(groups, Groups)
     groups.create("pair", "T", (source.name, destination.name))
     for _ in range(2):  # the second time it is gone already
         assert destination.consume(source.produce(PAYLOAD)).error() is not None

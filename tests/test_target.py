@@ -381,6 +381,21 @@ def test_the_header_says_where_each_fact_was_learnt(write: Write) -> None:
     assert not any("note" in line for line in lines)
 
 
+def test_a_file_that_uses_ray_when_it_is_imported(write: Write) -> None:
+    write(
+        "starts.py",
+        """
+        import ray
+        @ray.remote
+        class Actor: pass
+        Actor.remote()
+        """,
+    )
+    assert problem("starts.py:Good") == (
+        "cannot import starts: it uses Ray when it is imported; put that under `if __name__ == '__main__':`"
+    )
+
+
 def test_looking_at_a_transport_does_not_start_ray(write: Write) -> None:
     write(
         "asks.py",

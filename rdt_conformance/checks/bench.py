@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rdt_conformance.checks.budget import PROFILES, Budget
+from rdt_conformance.checks.carries import Carries, find_out
 from rdt_conformance.engines.base import Patience
 from rdt_conformance.engines.reference.registry import Registration
 from rdt_conformance.engines.reference.worker import AS_IN_RAY, Settings
 from rdt_conformance.engines.world import World
+from rdt_conformance.file_limit import allow_many_files
 from rdt_conformance.payloads import kind_for
 from rdt_conformance.results import CheckResult
 
@@ -41,6 +44,7 @@ class Bench:
         *,
         alone: bool = False,
     ) -> None:
+        allow_many_files()
         self.target = target
         self.engine = engine
         self.profile = profile
@@ -55,6 +59,8 @@ class Bench:
         self._world: World | None = None
         self._hangs = 0
         self._transfers_before = 0
+        self.refusal_told = False
+        """A check has said that nothing can be sent (`Carries.refusal`); it takes no more than one."""
 
     @property
     def registration(self) -> Registration:
@@ -63,6 +69,11 @@ class Bench:
         return Registration(
             target.name.value.upper(), tuple(target.devices.value), target.transport_class, target.data_type.value
         )
+
+    @functools.cached_property
+    def carries(self) -> Carries:
+        """What the transport carries at all."""
+        return find_out(self)
 
     def seed_for(self, check: str) -> int:
         """A seed that depends on the run and the check alone, so that a check replays the same on its own."""

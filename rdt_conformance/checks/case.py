@@ -12,14 +12,14 @@ from rdt_conformance.checks.budget import Budget
 from rdt_conformance.checks.verdicts import NotExercised, broken
 from rdt_conformance.contract import Level, clause as clause_of
 from rdt_conformance.engines.base import Hung, Pending, origin_of
-from rdt_conformance.engines.reference.errors import ActorDiedError, NeedsRayError, ProtocolError
+from rdt_conformance.engines.reference.errors import ActorDiedError, NeedsRayError, ProtocolError, needs_ray
 from rdt_conformance.engines.reference.worker import AS_IN_RAY, Settings
 from rdt_conformance.history import describe_error
 
 if TYPE_CHECKING:
     from rdt_conformance.checks.bench import Bench
     from rdt_conformance.engines.world import Held, Process, World
-    from rdt_conformance.payloads.base import Payload
+    from rdt_conformance.payloads.base import Family, Payload
 
 T = TypeVar("T")
 
@@ -63,8 +63,13 @@ class Case:
         return value
 
     def payloads(self, **limits: Any) -> st.SearchStrategy[Payload]:
-        """Plain payloads: what every transport has to carry. `limits` as in `PayloadKind.payloads`."""
-        return self.kind.payloads(**{"device": self.bench.device, "plain": True, "min_tensors": 1, **limits})
+        """Plain payloads, of which this transport carries each kind alone. `limits` as in `PayloadKind.payloads`."""
+        fixed = {"device": self.bench.device, "plain": True, "min_tensors": 1, "avoid": self.bench.carries.avoid}
+        return self.kind.payloads(**{**fixed, **limits})
+
+    def families(self) -> st.SearchStrategy[Family]:
+        """Payloads whose tensors share memory, of which this transport carries each kind alone."""
+        return self.kind.families(device=self.bench.device, avoid=self.bench.carries.avoid)
 
     def payload(self, nbytes: int = 256, count: int = 1, seed: int = 0) -> Payload:
         """One plain payload of a given size."""
@@ -103,26 +108,34 @@ class Case:
             self._judge_error(pending.what, error, clause)
             raise  # not the transport's: the check itself is wrong
 
-    def error(self, pending: Pending[Any], clause: str | None = None, seconds: float | None = None) -> Exception | None:
-        """What a call raised that may fail, or None; `clause` is broken if it hangs."""
+    def error(
+        self,
+        pending: Pending[Any],
+        clause: str | None = None,
+        seconds: float | None = None,
+        *,
+        by_ray: bool = False,
+    ) -> Exception | None:
+        """What a call raised that may fail, or None; `clause` is broken if it hangs.
+
+        So it is if the transport answered with something that Ray could not work with, unless the situation is one
+        where an error of Ray's own is as good as the transport's (`by_ray`).
+        """
         try:
             error = pending.error(seconds or self.patience.call)
         except Hung as hung:
             raise self.hung(hung, clause or self._clauses[0]) from None
         if isinstance(error, NeedsRayError):
             raise NotExercised(str(error))
-        if isinstance(error, ProtocolError):  # no answer that a transport may give
+        if isinstance(error, ProtocolError) and not by_ray:  # no answer that a transport may give
             raise broken(clause or self._clauses[0], f"{pending.what}: {describe_error(error)}") from error
         if error is not None and not isinstance(error, Exception):
             raise error
         return error
 
     def _judge_error(self, what: str, error: Exception, clause: str) -> None:
-        link: BaseException | None = error
-        while link is not None:
-            if isinstance(link, NeedsRayError):
-                raise NotExercised(str(link)) from None
-            link = link.__cause__ or link.__context__
+        if (needs := needs_ray(error)) is not None:
+            raise NotExercised(str(needs)) from None
         origin = origin_of(error)
         if origin is not None:
             raise broken(clause, f"{origin} raised {describe_error(error)}") from error

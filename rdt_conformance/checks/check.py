@@ -26,17 +26,22 @@ class CheckSpec:
             takes failures that name no clause.
         situational: clauses that count as exercised only if an example witnessed them (`Case.witness`). The others are
             exercised by any example that comes to its end.
+        sends: it sends objects; without this it runs also for a transport that refuses them all.
         body: the check itself.
     """
 
     name: str
     clauses: tuple[str, ...]
     situational: frozenset[str]
+    sends: bool
     body: Callable[[Case], None]
+    ray_limit: str = ""
+    """What Ray itself does not do right in the situation, so that nothing can be learnt about a transport there; empty
+    if it does. Such a check is not run on the ray engine."""
 
 
 def check(
-    *clauses: str, situational: tuple[str, ...] = ()
+    *clauses: str, situational: tuple[str, ...] = (), ray_limit: str = "", sends: bool = True
 ) -> Callable[[Callable[[Case], None]], Callable[[Bench], None]]:
     """Make a pytest test of a function that takes a `Case`.
 
@@ -48,7 +53,9 @@ def check(
 
     def decorate(body: Callable[[Case], None]) -> Callable[[Bench], None]:
         name = body.__name__
-        spec = CheckSpec(name, tuple(dict.fromkeys((*clauses, *situational))), frozenset(situational), body)
+        spec = CheckSpec(
+            name, tuple(dict.fromkeys((*clauses, *situational))), frozenset(situational), sends, body, ray_limit
+        )
 
         def run(rdt: Bench) -> None:
             examination = Examination(spec, rdt)

@@ -15,6 +15,7 @@ from hypothesis.errors import Flaky, Unsatisfiable
 
 from rdt_conformance import interrupts
 from rdt_conformance.checks.bench import Bench
+from rdt_conformance.checks.carries import Carries
 from rdt_conformance.checks.case import Case
 from rdt_conformance.checks.verdicts import Broken, NotExercised, authors_frames, broken
 from rdt_conformance.contract import Level, clause as clause_of
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from rdt_conformance.checks.check import CheckSpec
 
 
+_DELIVERY = "L1"
+"""What is broken where nothing can be sent at all."""
+
+
 class Examination:
     """One check on one bench."""
 
@@ -33,6 +38,7 @@ class Examination:
         self._spec = spec
         self._bench = bench
         self._budget = bench.budget
+        self._carries = bench.carries if spec.sends else Carries()  # found out before the clock runs
         self._began = time.monotonic()
         self._examples = 0
         self._witnessed: set[str] = set()
@@ -49,7 +55,11 @@ class Examination:
         """Try examples until the budget is spent or one fails, then make that one small."""
         self._bench.refresh()
         transfers = self._bench.transfers
-        flaky = self._search()
+        flaky = False
+        if self._carries.refusal:
+            self._note_refusal()
+        else:
+            flaky = self._search()
         self._bench.refresh()
         failures = list(self._advice.values())
         if self._failure is not None:
@@ -106,6 +116,17 @@ class Examination:
         except BaseException as crash:
             self._note_crash(crash)
         return False
+
+    def _note_refusal(self) -> None:
+        """A transport that takes nothing would break every clause for the same reason: one of them is enough."""
+        told = self._carries
+        if not told.nothing:
+            self._reason = told.refusal
+        elif self._spec.clauses[0] != _DELIVERY or self._bench.refusal_told:
+            self._reason = f"nothing can be sent, see {_DELIVERY}"
+        else:
+            self._bench.refusal_told = True
+            self._failure = Failure(_DELIVERY, told.refusal, error=told.error, replay=self._replay())
 
     def _note_crash(self, crash: BaseException) -> None:
         self.crash = crash

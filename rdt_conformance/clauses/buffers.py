@@ -1,4 +1,7 @@
-"""Receiving into memory that the receiver brings. Ray offers it in a get, so for one-sided transports only."""
+"""Receiving into memory that the receiver brings. Ray offers it in a get, so for one-sided transports only.
+
+It is torch's alone: before a fetch Ray calls is_contiguous() of each buffer (`rdt_store.validate_tensor_buffers`).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ CLAUSES = (
         "clear ValueError before it writes anything.",
         source="doc TensorTransportManager.fetch_multiple_tensors; src rdt_manager.py set_target_for_ref; ray#61094",
         suffers="The buffers stay empty although the get succeeded, or hold half of the data.",
-        applies=Applies.ONE_SIDED,
+        applies=Applies.TARGET_BUFFERS,
     ),
     Clause(
         "B2",
@@ -22,7 +25,7 @@ CLAUSES = (
         sentence="The transport writes nothing outside the bytes of the target buffers.",
         source="src rdt_manager.py set_target_for_ref; ray#61094",
         suffers="The neighbours of a buffer that is part of a larger tensor are overwritten.",
-        applies=Applies.ONE_SIDED,
+        applies=Applies.TARGET_BUFFERS,
     ),
     Clause(
         "B3",
@@ -31,7 +34,7 @@ CLAUSES = (
         sentence="The transport fills the target buffers in the order of the tensors.",
         source="src rdt_manager.py set_target_for_ref; src rdt_store.py validate_tensor_buffers",
         suffers="Layers of equal shape are loaded into each other's place.",
-        applies=Applies.ONE_SIDED,
+        applies=Applies.TARGET_BUFFERS,
     ),
     Clause(
         "B4",
@@ -40,7 +43,7 @@ CLAUSES = (
         sentence="The transport receives into the same target buffers again and again.",
         source="src rdt_manager.py set_target_for_ref",
         suffers="A loop that updates weights in place works once.",
-        applies=Applies.ONE_SIDED,
+        applies=Applies.TARGET_BUFFERS,
     ),
     Clause(
         "B5",
@@ -60,7 +63,7 @@ CLAUSES = (
         "nothing.",
         source="src rdt_store.py validate_tensor_buffers; src rdt_manager.py _trigger_fetch",
         suffers="A mistake that Ray's own check misses ends in corrupted memory instead of an error.",
-        applies=Applies.ONE_SIDED,
+        applies=Applies.TARGET_BUFFERS,
         engines=REFERENCE,
     ),
 )

@@ -97,6 +97,7 @@ class PayloadKind(Protocol):
         max_bytes: int = DEFAULT_MAX_BYTES,
         plain: bool = False,
         refusable: bool = True,
+        avoid: frozenset[str] = frozenset(),
     ) -> SearchStrategy[Payload]:
         """Payloads of many tensors; they shrink towards one small plain float32 tensor.
 
@@ -107,6 +108,7 @@ class PayloadKind(Protocol):
             max_bytes: of the elements of one tensor. The memory that a view lies in may be larger.
             plain: only contiguous tensors of ordinary dtypes, which every transport must take.
             refusable: also tensors that are more than a view of memory (lazily conjugated or negated, subclasses).
+            avoid: traits, as `plain_traits` names them, that none of them has.
         """
         ...
 
@@ -118,12 +120,22 @@ class PayloadKind(Protocol):
         """Payloads of tensors that are more than contiguous: every layout, alone and with others in its memory."""
         ...
 
-    def families(self, *, device: str = "cpu", max_bytes: int = DEFAULT_MAX_BYTES) -> SearchStrategy[Family]:
+    def families(
+        self, *, device: str = "cpu", max_bytes: int = DEFAULT_MAX_BYTES, avoid: frozenset[str] = frozenset()
+    ) -> SearchStrategy[Family]:
         """Families of plain dtypes: the same tensor, base and view, overlapping and neighbouring views.
 
         Args:
             device: device type that the tensors will be built on.
             max_bytes: of the memory that is shared.
+            avoid: traits, as `plain_traits` names them, that none of their payloads has.
+        """
+        ...
+
+    def plain_traits(self, device: str = "cpu") -> Sequence[tuple[str, Payload]]:
+        """Every trait that plain payloads and families may have, with a payload that has no other; dtypes first.
+
+        The dtype of bytes, as in `simple`, is the one with which the traits that are no dtypes come.
         """
         ...
 

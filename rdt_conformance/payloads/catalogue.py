@@ -7,7 +7,16 @@ from typing import TypeVar
 
 from rdt_conformance.payloads.layouts import Layout, contiguous, layouts, small_shapes
 from rdt_conformance.payloads.recipes import ArrayPayload, ArrayRecipe
-from rdt_conformance.payloads.strategies import ElementType, Wrap, recipe
+from rdt_conformance.payloads.strategies import (
+    GAPS,
+    NO_DIMENSIONS,
+    NO_ELEMENTS,
+    PART,
+    SEVERAL,
+    ElementType,
+    Wrap,
+    recipe,
+)
 
 AnyPayload = TypeVar("AnyPayload", bound=ArrayPayload)
 
@@ -45,6 +54,32 @@ def every_view(payload_type: type[AnyPayload], elements: Sequence[ElementType], 
     alone = _payloads(payload_type, samples)
     return alone + [
         payload_type(together) for payload in alone[: len(views)] for together in _together(*payload.recipes)
+    ]
+
+
+def plain_traits(
+    payload_type: type[AnyPayload], elements: Sequence[ElementType], byte: ElementType
+) -> list[tuple[str, AnyPayload]]:
+    """Every trait that plain payloads may have, with a payload that has it.
+
+    Args:
+        payload_type: of the payloads.
+        elements: the plain dtypes.
+        byte: the dtype in which other traits come.
+    """
+    long, small = contiguous(_LONG), contiguous((3,))
+    column = Layout("column", (3,), (3,), 1, 9)
+    traits = [(element.name, [(element, long)]) for element in elements]
+    traits += [
+        (NO_DIMENSIONS, [(byte, contiguous(()))]),
+        (NO_ELEMENTS, [(byte, contiguous((0,)))]),
+        (SEVERAL, [(byte, small), (byte, small)]),
+        (PART, [(byte, contiguous((3,), name="part", offset=3, elements=9))]),
+        (GAPS, [(byte, column)]),
+    ]
+    return [
+        (trait, payload_type(tuple(recipe(*each, Wrap(), seed) for seed, each in enumerate(tensors))))
+        for trait, tensors in traits
     ]
 
 

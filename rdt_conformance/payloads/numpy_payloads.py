@@ -13,7 +13,7 @@ import numpy as np
 
 from rdt_conformance.payloads import numpy_memory
 from rdt_conformance.payloads.base import DEFAULT_MAX_BYTES
-from rdt_conformance.payloads.catalogue import every_contiguous, every_view
+from rdt_conformance.payloads.catalogue import every_contiguous, every_view, plain_traits
 from rdt_conformance.payloads.contents import Memory
 from rdt_conformance.payloads.numpy_oddities import OddNumpyPayload
 from rdt_conformance.payloads.recipes import ArrayPayload, ArrayRecipe, Look, raw_elements
@@ -124,12 +124,13 @@ class NumpyKind:
         max_bytes: int = DEFAULT_MAX_BYTES,
         plain: bool = False,
         refusable: bool = True,
+        avoid: frozenset[str] = frozenset(),
     ) -> SearchStrategy[NumpyPayload]:
         """Payloads of many arrays; they shrink towards one small plain float32 array."""
         _expect_host(device)
         known = _element_types(_ORDINARY if plain else tuple(_DTYPES))
         fitting = tuple(each for each in known if each.itemsize <= max_bytes)
-        limits = Limits(fitting, max_bytes, plain, refusable, backwards=True)
+        limits = Limits(fitting, max_bytes, plain, refusable, backwards=True, avoid=avoid)
         return payloads(NumpyPayload, limits, min_tensors, max_tensors)
 
     def every_contiguous(self, device: str = "cpu") -> list[NumpyPayload]:
@@ -142,10 +143,17 @@ class NumpyKind:
         _expect_host(device)
         return every_view(NumpyPayload, _element_types(tuple(_DTYPES)), backwards=True)
 
-    def families(self, *, device: str = "cpu", max_bytes: int = DEFAULT_MAX_BYTES) -> SearchStrategy[ArrayFamily]:
+    def families(
+        self, *, device: str = "cpu", max_bytes: int = DEFAULT_MAX_BYTES, avoid: frozenset[str] = frozenset()
+    ) -> SearchStrategy[ArrayFamily]:
         """Families of plain dtypes: the same array, base and view, overlapping and neighbouring views."""
         _expect_host(device)
-        return families(NumpyPayload, _element_types(_ORDINARY), max_bytes)
+        return families(NumpyPayload, _element_types(_ORDINARY), max_bytes, avoid)
+
+    def plain_traits(self, device: str = "cpu") -> list[tuple[str, NumpyPayload]]:
+        """Every trait that plain payloads may have, with a payload that has no other."""
+        _expect_host(device)
+        return plain_traits(NumpyPayload, _element_types(_ORDINARY), ElementType("uint8", 1))
 
     def simple(self, nbytes: int, count: int = 1, seed: int = 0) -> NumpyPayload:
         """Contiguous arrays of bytes."""

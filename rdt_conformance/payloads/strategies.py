@@ -26,6 +26,14 @@ _MOST_DIMENSIONS = 5
 _COMPANIONS = st.sampled_from(("nothing", "nothing", "nothing", "nothing", "itself", "its whole memory"))
 
 
+NO_DIMENSIONS = "no dimensions"
+NO_ELEMENTS = "no elements"
+SEVERAL = "several tensors"
+PART = "part of a memory"
+GAPS = "gaps between elements"
+"""Traits that a plain payload may have, beside the names of its dtypes; see `PayloadKind.plain_traits`."""
+
+
 @dataclass(frozen=True, eq=False)
 class Wrap:
     """What can be done to a tensor beyond laying it out."""
@@ -66,6 +74,8 @@ class Limits:
     refusable: bool
     backwards: bool
     """Whether the array library has negative strides."""
+    avoid: frozenset[str] = frozenset()
+    """Traits that none of them has."""
 
 
 Draft = tuple[ElementType, Layout, Wrap]
@@ -77,6 +87,8 @@ def payloads(
     draw: st.DrawFn, payload_type: type[AnyPayload], limits: Limits, min_tensors: int, max_tensors: int
 ) -> AnyPayload:
     """Payloads of one type."""
+    if SEVERAL in limits.avoid:
+        max_tensors = min(max_tensors, max(1, min_tensors))
     # Drawn first and always, so that tensors can be taken away while shrinking.
     first_seed = draw(_SEEDS) * _SEEDS_PER_PAYLOAD
     companion = "nothing" if limits.plain else draw(_COMPANIONS)
@@ -98,16 +110,16 @@ def _companions(recipe: ArrayRecipe, companion: str) -> list[ArrayRecipe]:
 
 @lru_cache
 def _drafts(limits: Limits, min_tensors: int, max_tensors: int) -> st.SearchStrategy[list[Draft]]:
-    elements = st.sampled_from(limits.element_types)
+    elements = st.sampled_from([each for each in limits.element_types if each.name not in limits.avoid])
     return st.lists(_draft(elements, limits), min_size=min_tensors, max_size=max_tensors)
 
 
 @st.composite
 def _draft(draw: st.DrawFn, elements: st.SearchStrategy[ElementType], limits: Limits) -> Draft:
     element = draw(elements)
-    shape = draw(_shapes(element.itemsize, limits.max_bytes))
+    shape = draw(_shapes(element.itemsize, limits.max_bytes, limits.avoid))
     if shape is None:
-        shape = draw(_any_shape(element.itemsize, limits.max_bytes))
+        shape = draw(_any_shape(element.itemsize, limits.max_bytes, limits.avoid))
     if limits.plain:
         return element, contiguous(shape), Wrap()
     # Drawn for every dtype alike: Hypothesis takes the dtype that needs the fewest draws for the simplest.
@@ -138,17 +150,24 @@ def _wraps(element: ElementType, refusable: bool) -> st.SearchStrategy[Wrap]:
 
 
 @lru_cache
-def _shapes(itemsize: int, max_bytes: int) -> st.SearchStrategy[Shape | None]:
+def _shapes(itemsize: int, max_bytes: int, avoid: frozenset[str]) -> st.SearchStrategy[Shape | None]:
     """Shapes to choose from; None stands for any other."""
-    small, edges = small_shapes(itemsize, max_bytes), edge_shapes(itemsize, max_bytes)
+    small = [shape for shape in small_shapes(itemsize, max_bytes) if not _shape_traits(shape) & avoid]
+    edges = edge_shapes(itemsize, max_bytes)
     return st.sampled_from((*small, *small, *edges, *[None] * len(small)))
 
 
 @lru_cache
-def _any_shape(itemsize: int, max_bytes: int) -> st.SearchStrategy[Shape]:
+def _any_shape(itemsize: int, max_bytes: int, avoid: frozenset[str]) -> st.SearchStrategy[Shape]:
     """Shapes that nobody thought of."""
     largest = min(6, int((max_bytes / itemsize) ** (1 / _MOST_DIMENSIONS)))
-    return st.lists(st.integers(0, largest), max_size=_MOST_DIMENSIONS).map(tuple)
+    lengths = st.integers(int(NO_ELEMENTS in avoid), largest)
+    return st.lists(lengths, min_size=int(NO_DIMENSIONS in avoid), max_size=_MOST_DIMENSIONS).map(tuple)
+
+
+def _shape_traits(shape: Shape) -> set[str]:
+    found = set() if shape else {NO_DIMENSIONS}
+    return found | {NO_ELEMENTS} if 0 in shape else found
 
 
 @dataclass(frozen=True, repr=False)
@@ -172,15 +191,24 @@ class ArrayFamily:
 
 @st.composite
 def families(
-    draw: st.DrawFn, payload_type: type[ArrayPayload], element_types: Sequence[ElementType], max_bytes: int
+    draw: st.DrawFn,
+    payload_type: type[ArrayPayload],
+    element_types: Sequence[ElementType],
+    max_bytes: int,
+    avoid: frozenset[str],
 ) -> ArrayFamily:
     """Families over one memory of an ordinary dtype."""
-    element = draw(st.sampled_from(element_types))
+    element = draw(st.sampled_from([each for each in element_types if each.name not in avoid]))
     length = draw(st.integers(2, max(2, max_bytes // (3 * element.itemsize)))) * 3
-    name, members = draw(st.sampled_from(_members(length)))
+    known = [(name, members) for name, members in _members(length) if not _layout_traits(members) & avoid]
+    name, members = draw(st.sampled_from(known))
     seed = draw(_SEEDS) * _SEEDS_PER_PAYLOAD
     memory = Memory(element.name, element.itemsize, length, seed, element.mask)
     return ArrayFamily(name, tuple(payload_type((ArrayRecipe(memory, layout),)) for layout in members))
+
+
+def _layout_traits(layouts: Sequence[Layout]) -> set[str]:
+    return {PART if layout.strides == (1,) else GAPS for layout in layouts if not layout.contiguous}
 
 
 def _members(length: int) -> list[tuple[str, list[Layout]]]:

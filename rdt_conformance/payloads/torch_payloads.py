@@ -14,7 +14,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from rdt_conformance.payloads import torch_memory
 from rdt_conformance.payloads.base import DEFAULT_MAX_BYTES
-from rdt_conformance.payloads.catalogue import every_contiguous, every_view
+from rdt_conformance.payloads.catalogue import every_contiguous, every_view, plain_traits
 from rdt_conformance.payloads.contents import Memory
 from rdt_conformance.payloads.recipes import ArrayPayload, ArrayRecipe, Look
 from rdt_conformance.payloads.strategies import (
@@ -132,6 +132,10 @@ def _element_types(device_type: str) -> tuple[ElementType, ...]:
     return tuple(_element_type(dtype, device_type) for dtype in dtypes if _can_copy(dtype, device_type))
 
 
+def _ordinary(device: str) -> list[ElementType]:
+    return [each for each in _element_types(torch.device(device).type) if each.name in _ORDINARY]
+
+
 def _can_copy(dtype: torch.dtype, device: str, *, transposed: bool = False) -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -180,11 +184,12 @@ class TorchKind:
         max_bytes: int = DEFAULT_MAX_BYTES,
         plain: bool = False,
         refusable: bool = True,
+        avoid: frozenset[str] = frozenset(),
     ) -> SearchStrategy[TorchPayload]:
         """Payloads of many tensors; they shrink towards one small plain float32 tensor."""
         known = _element_types(torch.device(device).type)
         fitting = [each for each in known if each.itemsize <= max_bytes and (not plain or each.name in _ORDINARY)]
-        limits = Limits(tuple(fitting), max_bytes, plain, refusable, backwards=False)
+        limits = Limits(tuple(fitting), max_bytes, plain, refusable, backwards=False, avoid=avoid)
         return payloads(TorchPayload, limits, min_tensors, max_tensors)
 
     def every_contiguous(self, device: str = "cpu") -> list[TorchPayload]:
@@ -195,10 +200,15 @@ class TorchKind:
         """Payloads of tensors that are more than contiguous."""
         return every_view(TorchPayload, _element_types(torch.device(device).type), backwards=False)
 
-    def families(self, *, device: str = "cpu", max_bytes: int = DEFAULT_MAX_BYTES) -> SearchStrategy[ArrayFamily]:
+    def families(
+        self, *, device: str = "cpu", max_bytes: int = DEFAULT_MAX_BYTES, avoid: frozenset[str] = frozenset()
+    ) -> SearchStrategy[ArrayFamily]:
         """Families of plain dtypes: the same tensor, base and view, overlapping and neighbouring views."""
-        ordinary = [each for each in _element_types(torch.device(device).type) if each.name in _ORDINARY]
-        return families(TorchPayload, ordinary, max_bytes)
+        return families(TorchPayload, _ordinary(device), max_bytes, avoid)
+
+    def plain_traits(self, device: str = "cpu") -> list[tuple[str, TorchPayload]]:
+        """Every trait that plain payloads may have, with a payload that has no other."""
+        return plain_traits(TorchPayload, _ordinary(device), ElementType("uint8", 1))
 
     def simple(self, nbytes: int, count: int = 1, seed: int = 0) -> TorchPayload:
         """Contiguous tensors of bytes."""

@@ -35,11 +35,26 @@ class RayHost(ProcessHost):
         return _with_our_errors(future) if to == DRIVER else future
 
     def call_with_refs(
-        self, actor: str, function: Callable[..., Any], args: Sequence[Any], refs: Sequence[Any] | None
+        self,
+        actor: str,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        refs: Sequence[Any] | None,
+        *,
+        ready: bool = False,
     ) -> Future[Any]:
-        """Run a message on the main lane of an actor, with references as its last argument or one as its result."""
+        """Run a message on the main lane of an actor, with references as its last argument or one as its result.
+
+        `ready`: not before the objects exist, since Ray 2.60 cannot lend references to others.
+        """
         message = pickling.dumps((function, tuple(args), refs is not None))
-        return self.answer_of(actor, lambda: self.handle(actor).run_with.remote(message, list(refs or [])))
+
+        def call() -> Any:
+            if ready and refs:
+                user_code.wait_made(refs, Patience.call * 3)
+            return self.handle(actor).run_with.remote(message, list(refs or []))
+
+        return self.answer_of(actor, call)
 
     def answer_of(self, actor: str, call: Callable[[], Any]) -> Future[Any]:
         """What a call of Ray's brings back from an actor. Ray itself may call the transport before it submits it."""
@@ -76,12 +91,12 @@ class RayHost(ProcessHost):
 def _with_our_errors(future: Future[Any]) -> Future[Any]:
     ours: Future[Any] = Future()
 
-    def finish(_: Future[Any]) -> None:
-        error = future.exception()
+    def finish(done: Future[Any]) -> None:  # not the outer name: it would be a cycle, which keeps references alive
+        error = done.exception()
         if error is not None:
             ours.set_exception(translated(error))
         else:
-            ours.set_result(future.result())
+            ours.set_result(done.result())
 
     future.add_done_callback(finish)
     return ours

@@ -75,7 +75,7 @@ class RayRdt:
         args = (timeout, through_store, buffers)
         if process == DRIVER:
             return self._host.submit(DRIVER, Lane.MAIN, user_code.get, *args, [ref.ray for ref in refs])
-        return self._host.call_with_refs(process, user_code.get, args, [ref.ray for ref in refs])
+        return self._host.call_with_refs(process, user_code.get, args, [ref.ray for ref in refs], ready=True)
 
     def get_onto(self, ref: Any, device: str, timeout: float | None) -> Future[int]:  # noqa: D102
         return self._host.submit(DRIVER, Lane.MAIN, user_code.get_onto, device, timeout, ref.ray)
@@ -101,7 +101,8 @@ class RayRdt:
             for obj_id in gone - waiting:
                 del self._made[obj_id], self._sources[obj_id]
             if not waiting:
-                return self._barrier(deadline)
+                return self._barrier(Lane.SYSTEM, deadline)
+            self._forget_failed(waiting, deadline)
             time.sleep(_POLL)
         return False
 
@@ -120,9 +121,20 @@ class RayRdt:
         except Exception:
             return None
 
-    def _barrier(self, deadline: float) -> bool:
-        """Wait for what Ray still has to do on the system lanes."""
-        passed = [self._host.submit(name, Lane.SYSTEM, nothing) for name in self._host.actors()]
+    def _forget_failed(self, obj_ids: set[str], deadline: float) -> None:
+        """Let sources forget objects that were never made: Ray 2.60 keeps what an extract that raised was given."""
+        if not self._host.submit(DRIVER, Lane.IO, user_code.unmade, obj_ids).result(Patience.call):
+            return
+        if not self._barrier(Lane.MAIN, deadline):  # whatever is still being made has been made then
+            return
+        unmade = self._host.submit(DRIVER, Lane.IO, user_code.unmade, obj_ids).result(Patience.call)
+        for obj_id in unmade:
+            self._host.submit(self._sources[obj_id], Lane.IO, user_code.forget_failed, [obj_id])
+            self._host.submit(DRIVER, Lane.IO, user_code.forget_unmade, obj_id)
+
+    def _barrier(self, lane: Lane, deadline: float) -> bool:
+        """Wait for what Ray still has to do on a lane of all actors."""
+        passed = [self._host.submit(name, lane, nothing) for name in self._host.actors()]
         try:
             for each in passed:
                 each.result(max(0.0, deadline - time.monotonic()))
@@ -143,7 +155,7 @@ class RayRdt:
 def _then(done: Future[Any], convert: Callable[[Any], Any]) -> Future[Any]:
     converted: Future[Any] = Future()
 
-    def finish(_: Future[Any]) -> None:
+    def finish(done: Future[Any]) -> None:  # not the outer name: it would be a cycle, which keeps references alive
         try:
             converted.set_result(convert(done.result()))
         except BaseException as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rdt_conformance.engines.base import Lane
@@ -54,6 +54,26 @@ def forget_failed(worker: Worker, obj_ids: Sequence[str]) -> None:
     for obj_id in obj_ids:
         if store.has_object(obj_id):
             store.pop_object(obj_id)
+
+
+def unmade(worker: Worker, obj_ids: Iterable[str]) -> list[str]:
+    """Which of these objects the owner would free if it knew that they exist."""
+    manager = _manager()
+    with manager._lock:
+        return [obj_id for obj_id in obj_ids if obj_id in manager._queued_frees]
+
+
+def forget_unmade(worker: Worker, obj_id: str) -> None:
+    """Let the owner forget an object that does not come to exist any more."""
+    manager = _manager()
+    with manager._lock:
+        manager._queued_frees.discard(obj_id)
+        manager._managed_rdt_metadata.pop(obj_id, None)
+
+
+def wait_made(refs: Sequence[Any], seconds: float) -> None:
+    """Wait until the owner of objects, this process, knows them, or that they could not be made."""
+    _ray().wait(list(refs), num_returns=len(refs), timeout=seconds, fetch_local=False)
 
 
 def metadata_of(worker: Worker, obj_id: str) -> Any:

@@ -1,0 +1,150 @@
+"""What a transport carries at all, found out once, before the first check that sends something.
+
+A transport may refuse tensors that it cannot carry (M8), and what it carries wrongly is for INTEGRITY to say. Neither
+should break the clauses that are about something else, so their payloads are drawn without such tensors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from rdt_conformance import interrupts
+from rdt_conformance.checks.verdicts import authors_frames
+from rdt_conformance.engines.base import Hung, NoProcess, Patience, Pending, origin_of
+from rdt_conformance.engines.reference.errors import ActorDiedError, NeedsRayError, needs_ray
+from rdt_conformance.history import describe_error
+from rdt_conformance.target import type_name
+
+if TYPE_CHECKING:
+    from rdt_conformance.checks.bench import Bench
+    from rdt_conformance.engines.world import World
+    from rdt_conformance.payloads.base import Payload
+
+T = TypeVar("T")
+
+_ONCE_HUNG = 1.0
+"""Seconds for each call of a transport that has hung before."""
+_BEFORE_SENDING = ("extract_tensor_transport_metadata", "get_communicator_metadata")
+"""The calls that can refuse an object. Later ones can only lose it."""
+
+
+@dataclass(frozen=True)
+class Carries:
+    """What a transport carries of that which checks send."""
+
+    avoid: frozenset[str] = frozenset()
+    """The traits of plain payloads that it does not carry exactly, or not at all; see `PayloadKind.plain_traits`."""
+    refusal: str = ""
+    """Why checks cannot send anything, in one sentence; empty if they can, or if what they send gets lost later."""
+    error: str = ""
+    """The exception that this is about, with the author's frames only."""
+    nothing: bool = False
+    """The transport refuses every plain payload there is, and not only those that most checks send."""
+
+
+def find_out(bench: Bench) -> Carries:
+    """Send one small object for each trait by single calls; some milliseconds on the local engine.
+
+    Of a transport that loses the plainest object, or needs Ray, nothing is learnt: the checks will say what happens.
+    """
+    prober = _Prober(bench)
+    try:
+        plainest = prober.carries(bench.kind.simple(256))
+        refused = prober.refused
+        if not plainest and refused is None:
+            return Carries()
+        traits = {name: prober.carries(payload) for name, payload in bench.kind.plain_traits(bench.device)}
+    except (NeedsRayError, NoProcess):
+        return Carries()
+    finally:
+        prober.close()
+    if refused is None:
+        return Carries(frozenset(name for name, carried in traits.items() if not carried))
+    nothing = not any(traits.values())
+    what = (
+        "not even one plain tensor could be sent"
+        if nothing
+        else "tensors of bytes, as most checks send them, are refused"
+    )
+    data_type = bench.target.data_type
+    return Carries(
+        refusal=f"{what}: {origin_of(refused)} raised {describe_error(refused)} "
+        f"(data type {type_name(data_type.value)} [{data_type.learnt}], see --rdt-data-type)",
+        error=authors_frames(refused),
+        nothing=nothing,
+    )
+
+
+class _Raised(Exception):
+    """A call of the transport raised an error."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+
+class _Prober:
+    """Sends payloads in a world of its own, which is replaced whenever a payload has got lost in it."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._world: World | None = None
+        self._seconds = Patience.call
+        self.refused: BaseException | None = None
+        """The error that refused the last payload, if that is why it was not carried."""
+
+    def carries(self, payload: Payload) -> bool:
+        """Whether a payload arrives exactly.
+
+        Raises:
+            NeedsRayError: the transport cannot do without Ray.
+            NoProcess: there are no actors to send it between.
+        """
+        interrupts.check()
+        self.refused = None
+        world = self._world = self._world or self._bench.new_world(used=False)
+        carried = again = False
+        try:
+            carried = self._round_trip(world, payload)
+            again = True
+        except _Raised as raised:
+            origin = origin_of(raised.error)
+            again = origin is not None and origin.method in _BEFORE_SENDING
+            self.refused = raised.error if again else None
+        except Hung:
+            self._seconds = _ONCE_HUNG
+        except ActorDiedError:
+            pass
+        if not (again and world.reset(self._seconds)):
+            self.close()
+        return carried
+
+    def _round_trip(self, world: World, payload: Payload) -> bool:
+        """Extract, send and receive; the object is freed when the world is reset."""
+        source, destination = world.actors(2)
+        tensors = source.build(payload, self._bench.device)
+        obj_id = world.new_object_id()
+        metadata = self._value(source.extract(obj_id, tensors))
+        comm = self._value(world.driver.communicator(source, destination))
+        sending = None
+        if not self._bench.target.one_sided.value:
+            sending = source.send(obj_id, tensors, metadata, comm)
+        received = self._value(destination.recv(obj_id, metadata, comm))
+        if sending is not None:
+            self._value(sending)
+        return not received.differences(payload)
+
+    def _value(self, pending: Pending[T]) -> T:
+        error = pending.error(self._seconds)
+        if error is None:
+            return pending.result()
+        if (needs := needs_ray(error)) is not None:
+            raise needs
+        raise _Raised(error)
+
+    def close(self) -> None:
+        """Give the world back."""
+        world, self._world = self._world, None
+        if world is not None:
+            self._bench.release(world, again=False)

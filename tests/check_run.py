@@ -1,0 +1,62 @@
+"""Runs single checks on the local engine, inside this process."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import sys
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from rdt_conformance import paths
+from rdt_conformance.checks import CheckBroken
+from rdt_conformance.checks.bench import Bench
+from rdt_conformance.engines.engines import Engines
+from rdt_conformance.results import CheckResult
+from rdt_conformance.target import Fact, Target
+
+
+def bench_of(transport: type, data_type: type) -> Bench:
+    """A bench for a class that needs no looking at."""
+    instance = transport()
+    target = Target(
+        spec=transport.__name__,
+        transport_class=transport,
+        name=Fact(instance.tensor_transport_backend(), "test"),
+        devices=Fact(("cpu",), "test"),
+        data_type=Fact(data_type, "test"),
+        one_sided=Fact(transport.is_one_sided(), "test"),
+        can_abort=Fact(instance.can_abort_transport(), "test"),
+        own_fetch=Fact(False, "test"),
+        needs_process=Fact(False, "test"),
+        note=Fact("", "test"),
+    )
+    return Bench(target, "local", Engines().start, "quick", seed=1)
+
+
+@cache
+def _suite(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"suite_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[f"suite_{path.stem}"] = importlib.util.module_from_spec(spec)  # where dataclasses look
+    spec.loader.exec_module(module)
+    return module
+
+
+def run_check(bench: Bench, name: str) -> CheckResult:
+    """What one check of the suites finds."""
+    results: list[CheckResult] = []
+    bench.record = results.append
+    with contextlib.suppress(CheckBroken, pytest.skip.Exception):
+        _check(name)(bench)
+    (result,) = results
+    return result
+
+
+def _check(name: str) -> Any:
+    path = next(path for path in paths.suite_files() if f"def {name}(" in path.read_text())
+    return getattr(_suite(path), name)

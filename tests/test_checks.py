@@ -1,0 +1,315 @@
+"""Checks are fair to transports that refuse what they may, count on what Ray guarantees, or carry nothing at all."""
+
+from __future__ import annotations
+
+import dataclasses
+import resource
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from check_run import bench_of, run_check
+from ray.experimental import TensorTransportMetadata
+
+from rdt_conformance.checks.carries import Carries
+from rdt_conformance.contract import CLAUSES
+from rdt_conformance.engines.local import local_world
+from rdt_conformance.engines.reference.registry import Registration
+from rdt_conformance.file_limit import allow_many_files
+from rdt_conformance.payloads import kind_for
+from rdt_conformance.payloads.strategies import GAPS, NO_DIMENSIONS, NO_ELEMENTS, PART, SEVERAL
+from reference_transports.inline import InlineMetadata, InlineTransport
+
+pytestmark = pytest.mark.timeout(60)
+
+DELIVERS = "test_a_produced_object_is_consumed"
+
+
+# --- what is left when an example ends ----------------------------------------------------------------------------
+
+
+class Collecting(InlineTransport):
+    """Notes what it is given to collect, and fails at it."""
+
+    collected: list[tuple[str, list[list[int]]]] = []  # noqa: RUF012
+
+    def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
+        assert isinstance(tensor_transport_meta, InlineMetadata)
+        self.collected.append((obj_id, [tensor.tolist() for tensor in tensors]))
+        raise ValueError("and fails")
+
+
+def test_a_described_object_is_collected_before_its_world_is_used_again(caplog: pytest.LogCaptureFixture) -> None:
+    """As Ray's store does, the world keeps the tensors until then."""
+    Collecting.collected.clear()
+    world = local_world(Registration("COLLECTING", ("cpu",), Collecting, torch.Tensor))
+    payload = kind_for(torch.Tensor).simple(4)
+    try:
+        (source,) = world.actors(1)
+        for process, obj_id in [(source, "left"), (source, "collected"), (world.driver, "left by the driver")]:
+            tensors = process.build(payload)
+            metadata = process.extract(obj_id, tensors).result()
+            if obj_id == "collected":
+                process.collect(obj_id, metadata, tensors).error()
+            tensors.drop()
+        assert [obj_id for obj_id, _ in Collecting.collected] == ["collected"]
+        assert world.reset()
+        lanes = {step.lane for step in world.history.steps() if step.process == "driver" and "garbage" in step.what}
+        world.reset()
+    finally:
+        world.close()
+    assert sorted(Collecting.collected)[1:] == [
+        (obj_id, [tensor.tolist() for tensor in payload.build()]) for obj_id in ("left", "left by the driver")
+    ]
+    assert lanes == {"io"}
+    assert caplog.text.count("failed to collect object") == 2
+
+
+# --- what a transport does not carry ------------------------------------------------------------------------------
+
+
+class Choosy(InlineTransport):
+    """Refuses much that it could carry."""
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+        for tensor in rdt_object:
+            if tensor.dtype is torch.bfloat16 or not tensor.dim() or not tensor.numel() or not tensor.is_contiguous():
+                raise ValueError("not that")
+        return super().extract_tensor_transport_metadata(obj_id, rdt_object)
+
+
+class Mangling(InlineTransport):
+    """Rounds one dtype, and hands out tensors without dimensions with one."""
+
+    def recv_multiple_tensors(self, *args: Any, **kwargs: Any) -> list[Any]:
+        received = [tensor if tensor.dim() else tensor[None] for tensor in super().recv_multiple_tensors(*args)]
+        return [tensor.float().double() if tensor.dtype is torch.float64 else tensor for tensor in received]
+
+
+CHOOSY = {"bfloat16", NO_DIMENSIONS, NO_ELEMENTS, GAPS}
+
+
+@pytest.mark.parametrize(
+    ("transport", "avoided"),
+    [(InlineTransport, set()), (Choosy, CHOOSY), (Mangling, {"float64", NO_DIMENSIONS})],
+)
+def test_what_is_not_carried_is_found_out(transport: type, avoided: set[str]) -> None:
+    bench = bench_of(transport, torch.Tensor)
+    began = time.monotonic()
+    assert bench.carries == Carries(frozenset(avoided))
+    assert time.monotonic() - began < 3  # 0.03 s on an idle machine
+    assert bench.carries is bench.carries
+
+
+@pytest.mark.parametrize("name", [DELIVERS, "test_tensors_shared_by_several_live_objects", "test_count_and_order_hold"])
+def test_a_legal_refusal_breaks_nothing(name: str) -> None:
+    result = run_check(bench_of(Choosy, torch.Tensor), name)
+    assert (result.outcome, result.reason) == ("passed", "")
+
+
+def test_what_arrives_wrongly_breaks_the_clause_for_that_alone() -> None:
+    bench = bench_of(Mangling, torch.Tensor)
+    in_order = "test_all_dtypes_and_shapes_in_one_object_keep_their_order"
+    found = [
+        run_check(bench, name) for name in (DELIVERS, in_order, "test_every_dtype_and_number_of_dimensions_arrives")
+    ]
+    assert [[failure.clause for failure in result.failures] for result in found] == [[], [], ["D1"]]
+    assert found[0].facts["not sent by checks that are not about it"] == ["float64", NO_DIMENSIONS]
+
+
+@pytest.mark.parametrize("data_type", [torch.Tensor, numpy.ndarray])
+def test_payloads_avoid_traits(data_type: type) -> None:
+    import hypothesis
+
+    kind = kind_for(data_type)
+    traits = [name for name, _ in kind.plain_traits()]
+    assert traits[-5:] == [NO_DIMENSIONS, NO_ELEMENTS, SEVERAL, PART, GAPS]
+    avoid = frozenset(["float32", *traits[-5:]])
+
+    @hypothesis.settings(max_examples=100, database=None)
+    @hypothesis.given(kind.payloads(plain=True, min_tensors=1, avoid=avoid), kind.families(avoid=avoid))
+    def hold(payload: Any, family: Any) -> None:
+        (recipe,) = payload.recipes
+        assert recipe.layout.shape and recipe.nbytes
+        for each in (recipe, *(member.recipes[0] for member in family.payloads)):
+            assert each.layout.contiguous and each.memory.dtype != "float32"
+
+    hold()
+
+
+# --- a transport that carries nothing -----------------------------------------------------------------------------
+
+
+class Nothing(InlineTransport):
+    """Its library is missing."""
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+        raise ModuleNotFoundError("No module named 'fast_copies'")
+
+
+class FloatsOnly(InlineTransport):
+    """Carries no bytes."""
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+        if any(not tensor.is_floating_point() for tensor in rdt_object):
+            raise ValueError("floats only")
+        return super().extract_tensor_transport_metadata(obj_id, rdt_object)
+
+
+def test_that_nothing_can_be_sent_is_said_once() -> None:
+    bench = bench_of(Nothing, torch.Tensor)
+    names = (
+        DELIVERS,
+        f"{DELIVERS}_as_keyword_argument",
+        "test_count_and_order_hold",
+        "test_the_transport_tells_its_name",
+    )
+    told, *others, static = [run_check(bench, name) for name in names]
+    (failure,) = told.failures
+    assert (told.outcome, failure.clause) == ("broken", "L1")
+    assert failure.happened == (
+        "not even one plain tensor could be sent: extract_tensor_transport_metadata on actor1 (main) raised "
+        "ModuleNotFoundError: No module named 'fast_copies' (data type torch.Tensor [test], see --rdt-data-type)"
+    )
+    assert "fast_copies" in failure.error
+    assert {(result.outcome, result.reason) for result in others} == {("not run", "nothing can be sent, see L1")}
+    assert static.outcome == "passed"
+
+
+def test_a_transport_that_refuses_what_most_checks_send_is_not_called_broken() -> None:
+    result = run_check(bench_of(FloatsOnly, torch.Tensor), DELIVERS)
+    assert result.outcome == "not run"
+    assert result.reason.startswith("tensors of bytes, as most checks send them, are refused: extract_tensor")
+
+
+class NeedsRay(InlineTransport):
+    """Asks Ray who the actors are."""
+
+    def get_communicator_metadata(self, src_actor: Any, dst_actor: Any, backend: str | None = None) -> Any:
+        return src_actor.__ray_call__
+
+
+def test_a_transport_that_needs_ray_is_not_said_to_carry_nothing() -> None:
+    bench = bench_of(NeedsRay, torch.Tensor)
+    assert bench.carries == Carries()
+    assert "calls into an actor through Ray" in run_check(bench, DELIVERS).reason
+
+
+class Hanging(InlineTransport):
+    """Does not come back from receiving one dtype."""
+
+    def recv_multiple_tensors(self, *args: Any, **kwargs: Any) -> list[Any]:
+        received = super().recv_multiple_tensors(*args)
+        if any(tensor.dtype is torch.float16 for tensor in received):
+            time.sleep(4)
+        return received
+
+
+def test_what_hangs_is_not_carried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rdt_conformance.checks.carries.Patience.call", 1.0)
+    assert bench_of(Hanging, torch.Tensor).carries == Carries(frozenset({"float16"}))
+
+
+# --- clauses that say what they mean ------------------------------------------------------------------------------
+
+
+class Forgiving(InlineTransport):
+    """Gives what it has, whatever the metadata describe."""
+
+    def recv_multiple_tensors(
+        self, obj_id: str, tensor_transport_metadata: Any, communicator_metadata: Any, target_buffers: Any = None
+    ) -> list[Any]:
+        payload = tensor_transport_metadata.payload
+        described = [(torch.Size([len(data)]), torch.uint8) for data in payload]
+        honest = dataclasses.replace(tensor_transport_metadata, tensor_meta=described)
+        return super().recv_multiple_tensors(obj_id, honest, communicator_metadata, target_buffers)
+
+
+class Garbling(Forgiving):
+    """Gives something even if it has nothing."""
+
+    def recv_multiple_tensors(
+        self, obj_id: str, tensor_transport_metadata: Any, communicator_metadata: Any, target_buffers: Any = None
+    ) -> list[Any]:
+        payload = [data or b"garbage" for data in tensor_transport_metadata.payload or [b"a", b"b", b"c"]]
+        guessed = dataclasses.replace(tensor_transport_metadata, payload=payload)
+        return super().recv_multiple_tensors(obj_id, guessed, communicator_metadata, target_buffers)
+
+
+def test_an_error_of_rays_is_an_error_for_damaged_metadata() -> None:
+    name = "test_damaged_metadata_end_in_an_error"
+    assert run_check(bench_of(Forgiving, torch.Tensor), name).failures == ()
+    (failure,) = run_check(bench_of(Garbling, torch.Tensor), name).failures
+    assert failure.clause == "R6"
+    assert failure.happened.startswith("payload is None, and no error was raised")
+
+
+def test_numpy_transports_owe_nothing_about_target_buffers() -> None:
+    applies = {
+        data_type: {clause for clause in CLAUSES if clause[0] == "B" and bench.target.applies(CLAUSES[clause])}
+        for data_type in (torch.Tensor, numpy.ndarray)
+        for bench in [bench_of(InlineTransport, data_type)]
+    }
+    assert applies == {torch.Tensor: {"B1", "B2", "B3", "B4", "B6"}, numpy.ndarray: set()}
+    facts = {fact.name: fact.value for fact in bench_of(InlineTransport, numpy.ndarray).target.facts}
+    assert facts["buffers"].startswith("never")
+
+
+class Doubling(InlineTransport):
+    """Wrong in the same way whoever asks."""
+
+    def recv_multiple_tensors(self, *args: Any, **kwargs: Any) -> list[Any]:
+        return [tensor.flatten() for tensor in super().recv_multiple_tensors(*args)]
+
+
+class Deaf(InlineTransport):
+    """Wrong only as the argument of a task."""
+
+    def recv_multiple_tensors(self, *args: Any) -> list[Any]:
+        received = super().recv_multiple_tensors(*args)
+        return received if len(args) > 3 else [tensor.flatten() for tensor in received]
+
+
+def test_receive_and_fetch_need_only_be_alike() -> None:
+    name = "test_receive_brings_the_same_as_fetch_and_wait"
+    assert run_check(bench_of(Doubling, torch.Tensor), name).failures == ()
+    (failure,) = run_check(bench_of(Deaf, torch.Tensor), name).failures
+    assert failure.clause == "F8"
+
+
+class Unsteady(InlineTransport):
+    """Fails to receive large objects."""
+
+    def recv_multiple_tensors(self, *args: Any, **kwargs: Any) -> list[Any]:
+        received = super().recv_multiple_tensors(*args, **kwargs)
+        if sum(len(tensor) for tensor in received) > 10_000:
+            raise ValueError("too large")
+        return received
+
+
+def test_a_cycle_that_fails_breaks_the_clause_of_what_failed() -> None:
+    (failure,) = run_check(bench_of(Unsteady, torch.Tensor), "test_freed_objects_leave_nothing").failures
+    assert failure.clause == "L1"
+
+
+# --- the run ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def few_files() -> Iterator[tuple[int, int]]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = (min(1024, before[1]), before[1])
+    resource.setrlimit(resource.RLIMIT_NOFILE, few)
+    yield few
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_bench_may_open_many_files(few_files: Sequence[int]) -> None:
+    bench_of(InlineTransport, torch.Tensor)
+    most = 65_536 if few_files[1] == resource.RLIM_INFINITY else min(few_files[1], 65_536)
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (most, few_files[1])
+    allow_many_files()
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (most, few_files[1])
