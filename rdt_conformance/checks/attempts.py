@@ -108,6 +108,17 @@ class Attempt:
         elif self.way != SEND_ALONE:
             self._begin_receive(buffers)
 
+    def begin_receive(self) -> None:
+        """Begin the receiver's half only, whatever the way says."""
+        if self.way == FETCH:
+            self._begin_fetch(None)
+        else:
+            self._begin_receive()
+
+    def begin_send_blindly(self) -> None:
+        """Begin the source's half, which may not get to it for a while."""
+        self.send = self.source.send(self.obj_id, self.tensors, self.metadata, self.comm)
+
     def _begin_send(self) -> None:
         self.send = self.source.send(self.obj_id, self.tensors, self.metadata, self.comm)
         self._wait_until_begun("send_multiple_tensors", self.source)
@@ -198,6 +209,19 @@ class Attempt:
         if self.way == FETCH and self._request is None:
             return self.case.ok(self.destination.wait(self.obj_id, held), clause)
         return held
+
+    def expect_exact_or_error(self, clause: str) -> None:
+        """See the receive to its end, which may be an error, but not other data."""
+        if self.case.error(self.main_call, clause) is not None:
+            return
+        if self.way == FETCH and self._request is None:  # the interface's own fetch, which has received already
+            held = self.case.ok(self.main_call, clause)
+            waiting = self.destination.wait(self.obj_id, held)
+            if self.case.error(waiting, clause) is not None:
+                return
+            self.case.arrived(self.case.ok(waiting, clause), self.payload, clause=clause)
+        else:
+            self.case.arrived(self.case.ok(self.main_call, clause), self.payload, clause=clause)
 
     def send_too_late(self) -> None:
         """Begin the send of a transfer whose receive has been aborted, and abort it as well."""

@@ -99,6 +99,15 @@ class Process:
         self.world.host.kill(self.name)
 
     @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stop this process, which notices nothing of it, while the body runs."""
+        self.world.host.pause(self.name)
+        try:
+            yield
+        finally:
+            self.world.host.resume(self.name)
+
+    @contextmanager
     def busy(self, seconds: float = 60, lane: Lane = Lane.MAIN) -> Iterator[None]:
         """Keep one of this process's threads, its main thread unless said otherwise, busy while the body runs."""
         sitting = self.run(user_code.sit_still, seconds, lane=lane)

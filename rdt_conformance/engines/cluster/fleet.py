@@ -53,6 +53,9 @@ class Remote:
                 self.process.kill()
         with contextlib.suppress(Exception):  # Ray may have noticed already
             ray.kill(self.handle)
+        if self.process is not None:
+            with contextlib.suppress(psutil.Error):
+                self.process.wait(END_SECONDS)
         self.channel.close()
 
 

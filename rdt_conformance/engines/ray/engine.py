@@ -11,6 +11,7 @@ from rdt_conformance.engines.ray.host import RayHost
 from rdt_conformance.engines.ray.rdt import RayRdt
 from rdt_conformance.engines.ray.recording import Place, record_in
 from rdt_conformance.engines.ray.registry import RayRegistry
+from rdt_conformance.engines.ray.user_code import set_fetch_fail_timeout
 from rdt_conformance.engines.ray.worker import RayWorker
 from rdt_conformance.engines.ray_session import RaySession
 from rdt_conformance.engines.reference.registry import Registration
@@ -42,6 +43,7 @@ class RayEngine:
         """See `Engine.new_world`."""
         history = History()
         record_in(Place(DRIVER, history))
+        set_fetch_fail_timeout(None, settings.fetch_fail_timeout)
         host = RayHost(self._fleet, settings, history, groups_for(self._registration))
         host.add_driver(RayWorker(DRIVER, host, self._registry, history, settings))
         return World(host, RayRdt(host, self._registration.name), self._registration.name, first_use)

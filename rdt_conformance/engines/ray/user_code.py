@@ -89,7 +89,7 @@ def replace_metadata(worker: Worker, obj_id: str, metadata: Any) -> None:
         manager._managed_rdt_metadata[obj_id] = known._replace(tensor_transport_meta=metadata)
 
 
-def set_fetch_fail_timeout(worker: Worker, seconds: float) -> None:
+def set_fetch_fail_timeout(worker: Worker | None, seconds: float) -> None:
     """What RAY_rdt_fetch_fail_timeout_milliseconds would have done, had it been there when Ray was imported."""
     from ray._private import ray_constants
 

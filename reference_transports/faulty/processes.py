@@ -1,0 +1,134 @@
+"""Wrong only where there are several processes, or where one of them dies or stops."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from reference_transports.faulty import breaks
+from reference_transports.inline import InlineTransport
+from reference_transports.socket_pull import SocketPullTransport
+
+
+@breaks("R1")
+class WaitsForADeadSourceForEver(SocketPullTransport):
+    """Takes a lost connection for a hiccup and connects again and again, deaf to an abort."""
+
+    def wait_fetch_complete(self, fetch_request: Any, timeout: float = -1) -> list[Any]:
+        try:
+            return super().wait_fetch_complete(fetch_request, timeout)
+        except ConnectionAbortedError:
+            raise
+        except ConnectionError:
+            threading.Event().wait()
+            raise
+
+
+@breaks("R2")
+class ServesNobodyAfterALostReceiver(SocketPullTransport):
+    """Lets later receivers wait for ever once the connection of one was lost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lost = False
+
+    def _serve(self, end: Any) -> None:
+        if self._lost:
+            threading.Event().wait()
+        try:
+            super()._serve(end)
+        except ConnectionError:
+            self._lost = True
+            raise
+
+
+@breaks("R3")
+class DoesNotForgiveASlowSource(SocketPullTransport):
+    """Writes a source off for good when it once did not answer within half a second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._written_off: set[Any] = set()
+
+    def fetch_multiple_tensors(self, obj_id: str, metadata: Any, communicator: Any, target_buffers: Any = None) -> Any:
+        if metadata.address in self._written_off:
+            raise ConnectionError("the source did not answer in time")
+        return super().fetch_multiple_tensors(obj_id, metadata, communicator, target_buffers)
+
+    def recv_multiple_tensors(self, obj_id: str, metadata: Any, communicator: Any, target_buffers: Any = None) -> Any:
+        began = time.monotonic()
+        received = super().recv_multiple_tensors(obj_id, metadata, communicator, target_buffers)
+        if time.monotonic() - began > 0.5:
+            self._written_off.add(metadata.address)
+        return received
+
+
+@breaks("R5")
+class KeepsItsDataInNamedFiles(InlineTransport):
+    """Writes every object into a file in shared memory, which is there for as long as nobody frees the object."""
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> Any:
+        metadata = super().extract_tensor_transport_metadata(obj_id, rdt_object)
+        descriptor = os.open(_file(obj_id), os.O_WRONLY | os.O_CREAT, 0o600)
+        os.write(descriptor, b"the data")
+        os.close(descriptor)
+        return metadata
+
+    def garbage_collect(self, obj_id: str, metadata: Any, tensors: list[Any]) -> None:
+        super().garbage_collect(obj_id, metadata, tensors)
+        _file(obj_id).unlink(missing_ok=True)
+
+
+def _file(obj_id: str) -> Path:
+    return Path(f"/dev/shm/rdt_faulty_{obj_id}")
+
+
+@breaks("R7")
+class LetsEverybodyRead(InlineTransport):
+    """Keeps a copy of every object in shared memory that any user of the machine may read."""
+
+    def __init__(self) -> None:
+        self._copies: dict[str, int] = {}
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> Any:
+        metadata = super().extract_tensor_transport_metadata(obj_id, rdt_object)
+        descriptor = os.open(_file(obj_id), os.O_RDWR | os.O_CREAT, 0o600)
+        os.fchmod(descriptor, 0o644)
+        self._copies[obj_id] = descriptor
+        return metadata
+
+    def garbage_collect(self, obj_id: str, metadata: Any, tensors: list[Any]) -> None:
+        super().garbage_collect(obj_id, metadata, tensors)
+        descriptor = self._copies.pop(obj_id, None)
+        if descriptor is not None:
+            os.close(descriptor)
+        _file(obj_id).unlink(missing_ok=True)
+
+
+@breaks("A11")
+class WaitsForTheSourceBeforeSayingWho(InlineTransport):
+    """Its owner does not answer until the source does, which a dead one never will."""
+
+    def get_communicator_metadata(self, src_actor: Any, dst_actor: Any, backend: str | None = None) -> Any:
+        while src_actor is not None and not _answers(src_actor):
+            time.sleep(0.05)
+        return super().get_communicator_metadata(src_actor, dst_actor, backend)
+
+
+def _answers(actor: Any) -> bool:
+    import ray
+
+    untyped: Any = ray
+    try:
+        asked = actor.__ray_call__.options(concurrency_group="_ray_system_error").remote(_nothing)
+        untyped.get(asked, timeout=5)
+    except Exception:
+        return False
+    return True
+
+
+def _nothing(_: Any) -> None:
+    return

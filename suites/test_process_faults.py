@@ -1,0 +1,162 @@
+"""FAULTS of whole processes: killed and stopped, before and in the middle of a transfer, and what is left of them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Any
+
+import psutil
+from hypothesis import strategies as st
+
+from rdt_conformance.checks import Case, check
+from rdt_conformance.checks.attempts import BOTH, FETCH, RECEIVE, RECEIVE_ALONE, Attempt, complete_ways
+from rdt_conformance.checks.moves import transfer
+from rdt_conformance.engines.reference.worker import Settings
+from rdt_conformance.engines.world import Process
+from rdt_conformance.observe import proc
+from rdt_conformance.observe.resources import SHARED_MEMORY_FILES, TEMPORARY_FILES, Watch
+
+LARGE = 8 << 20
+"""Bytes that take long enough to transfer for something to happen meanwhile."""
+A_WHILE = 1.0
+"""Seconds for which a process is stopped at most."""
+GIVEN_UP = 3.0
+"""Seconds after which Ray takes a transfer for lost here; by default it is a minute."""
+
+
+@check("R1")
+def test_the_death_of_the_source_ends_a_transfer(case: Case) -> None:
+    """Where a transfer does not end by itself, Ray takes it for lost at last and aborts it at the receiver."""
+    way = case.draw(st.sampled_from(_receiving_ways(case)), "received as")
+    during = case.draw(st.booleans(), "killed in the middle")
+    source, destination, other = case.actors(3)
+    case.leave_dirty()
+    attempt = Attempt.of_new_object(case, source, destination, way, case.payload(LARGE if during else 5_000))
+    if during:
+        attempt.begin()
+        source.kill()
+    else:
+        source.kill()
+        attempt.begin_receive()
+    call = attempt.main_call
+    if not call.wait(A_WHILE):
+        case.error(destination.abort(attempt.obj_id, attempt.comm), "A9", case.patience.abort)
+    attempt.expect_exact_or_error("R1")
+    _works(case, other, destination, "R1")
+
+
+@check("R2", situational=("R2",))
+def test_the_death_of_a_receiver_leaves_the_others_alone(case: Case) -> None:
+    """A send that nobody receives any more is aborted by Ray, at the source."""
+    way = case.draw(st.sampled_from(complete_ways(case)), "received as")
+    source, destination, other = case.actors(3)
+    case.leave_dirty()
+    attempt = Attempt.of_new_object(case, source, destination, way, case.payload(LARGE))
+    attempt.begin()
+    if attempt.is_under_way():
+        case.witness("R2")
+    destination.kill()
+    if attempt.send is not None:
+        if not attempt.send.wait(A_WHILE):
+            case.error(source.abort(attempt.obj_id, attempt.comm), "A9", case.patience.abort)
+        case.error(attempt.send, "R2")
+    received = transfer(
+        case, source, other, attempt.obj_id, attempt.tensors, attempt.metadata, clause="R2", seconds=case.patience.call
+    )
+    case.arrived(received, attempt.payload, clause="R2")
+    _works(case, source, other, "R2")
+
+
+@check("R3")
+def test_a_source_that_stood_still_works_on(case: Case) -> None:
+    """It is stopped before the receiver asks, and goes on when that has waited for a while or has got an answer."""
+    way = case.draw(st.sampled_from(complete_ways(case)), "received as")
+    source, destination = case.actors(2)
+    attempt = Attempt.of_new_object(case, source, destination, way, case.payload(5_000))
+    with source.paused():
+        attempt.begin_receive()
+        if way == BOTH:
+            attempt.begin_send_blindly()
+        attempt.main_call.wait(A_WHILE)
+    attempt.expect_exact_or_error("R3")
+    if attempt.send is not None:
+        case.error(attempt.send, "R3")
+    _works(case, source, destination, "R3")
+
+
+@check("R5")
+def test_killed_processes_leave_nothing_on_the_machine(case: Case) -> None:
+    """With objects alive that have been received. What others put there meanwhile does not come twice."""
+    left = [_left_by_a_killed_pair(case) for _ in range(2)]
+    case.advise(
+        not all(left),
+        "R5",
+        f"after its processes had been killed, this was still there: {', '.join(sorted(left[0])[:3])}",
+    )
+
+
+@check("R7")
+def test_nobody_else_can_read_the_data(case: Case) -> None:
+    case.renew()
+    source, destination = case.actors(2)
+    before = [process.run(_open_to_others).result() for process in (source, destination)]
+    ref = source.produce(case.payload(100_000, 3))
+    case.ok(destination.consume(ref), "L1")
+    after = [process.run(_open_to_others).result() for process in (source, destination)]
+    ports, files = ({what for had, has in zip(before, after, strict=True) for what in has[n] - had[n]} for n in (0, 1))
+    # Whoever works across machines listens on the network; that it asks for a secret there cannot be seen from outside.
+    case.fact("listens on", sorted(ports) or ["nothing"])
+    case.advise(
+        not files, "R7", f"other users of the machine can read {', '.join(sorted(files)[:3])} while an object is alive"
+    )
+
+
+@check("A11")
+def test_a_lost_transfer_of_a_transport_that_cannot_abort_ends(case: Case) -> None:
+    """Ray kills both actors then, if it has to."""
+    case.renew(Settings(fetch_fail_timeout=GIVEN_UP), used=True)
+    source, destination = case.actors(2)
+    case.leave_dirty()
+    ref = source.produce(case.payload())
+    case.ok(case.driver.metadata_of(ref), "L1")
+    source.kill()
+    receiving = destination.consume(ref)
+    if case.error(receiving, "A11", 5 * GIVEN_UP + case.patience.call) is None:
+        case.arrived(case.ok(receiving, "A11"), case.payload(), clause="A11")
+
+
+def _receiving_ways(case: Case) -> list[str]:
+    return [FETCH, RECEIVE] if case.target.one_sided.value else [RECEIVE_ALONE, BOTH]
+
+
+def _works(case: Case, source: Process, destination: Process, clause: str) -> None:
+    """A new object goes from one to the other."""
+    payload = case.payload(3_000, 2, seed=7)
+    for way in complete_ways(case):
+        following = Attempt.of_new_object(case, source, destination, way, payload)
+        following.begin()
+        following.complete(clause)
+        following.free()
+
+
+def _left_by_a_killed_pair(case: Case) -> set[str]:
+    case.renew(used=True)
+    watch = Watch(memory=False)
+    source, destination = case.actors(2)
+    ref = source.produce(case.payload(100_000, 3))
+    case.ok(destination.consume(ref), "L1")
+    source.kill()
+    destination.kill()
+    case.leave_dirty()
+    return {thing.text for kind in (SHARED_MEMORY_FILES, TEMPORARY_FILES) for thing in watch.appeared(kind)}
+
+
+def _open_to_others(worker: Any) -> tuple[set[str], set[str]]:
+    """The addresses that this process listens on, and the shared memory of it that other users can read."""
+    connections = psutil.Process().net_connections("inet")
+    addresses = {connection.laddr.ip for connection in connections if connection.status == psutil.CONN_LISTEN}
+    segments = proc.shared_memory_held(proc.descriptors()["open files"], proc.mappings()).values()
+    modes = {path: stat.S_IMODE(os.stat(path).st_mode) for path in segments if os.path.exists(path)}
+    readable = stat.S_IRGRP | stat.S_IROTH
+    return addresses, {f"{path} (permissions {mode:o})" for path, mode in modes.items() if mode & readable}
