@@ -22,12 +22,13 @@ from rdt_conformance.author import describe
 from rdt_conformance.checks import CheckBroken
 from rdt_conformance.checks.bench import Bench
 from rdt_conformance.engines.engines import Engines
+from rdt_conformance.engines.ray_session import RayProblem
 from rdt_conformance.environment import environment
 from rdt_conformance.leaving import leave_in_time
 from rdt_conformance.options import Settings
 from rdt_conformance.report import json_report, terminal
 from rdt_conformance.results import CheckResult, Outcome
-from rdt_conformance.target import resolve
+from rdt_conformance.target import Target, TargetProblem, resolve
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
@@ -84,6 +85,7 @@ class Session:
         self._workerinput: dict[str, Any] | None = getattr(config, "workerinput", None)
         self._report_folder = _report_folder(config, settings)
         self.target = resolve(settings.transport, devices=settings.devices, data_type=settings.data_type)
+        self._engines_of_run = _engines(settings, self.target)
         self._engines = Engines()
         self._bench: Bench | None = None
         self.seed = self._choose_seed()
@@ -114,7 +116,7 @@ class Session:
         packages = environment()["packages"]
         return [
             *self.target.header_lines(),
-            f"rdt run: engine {', '.join(self._settings.engines)}, profile {self._settings.profile}, "
+            f"rdt run: engine {', '.join(self._engines_of_run)}, profile {self._settings.profile}, "
             f"--rdt-seed={self.seed}, ray {packages['ray']}, torch {packages['torch']}",
         ]
 
@@ -134,7 +136,7 @@ class Session:
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Run each check on every engine."""
         if "rdt" in metafunc.fixturenames:
-            engines = self._settings.engines
+            engines = self._engines_of_run
             metafunc.parametrize("rdt", engines, indirect=True, ids=engines)
 
     def bench(self, engine: str) -> Bench:
@@ -158,7 +160,7 @@ class Session:
         if idle:
             items[:] = [item for item in items if item not in idle]
             config.hook.pytest_deselected(items=idle)
-        order = {engine: number for number, engine in enumerate(self._settings.engines)}
+        order = {engine: number for number, engine in enumerate(self._engines_of_run)}
         items.sort(key=lambda item: order[_engine(item)] if _check(item) else -1)  # one engine after the other
         for item in items:
             if _check(item):
@@ -183,12 +185,8 @@ class Session:
     def pytest_runtestloop(self, session: pytest.Session) -> Iterator[Any]:
         """Remember that tests were really run; ``--collect-only`` and the like earn no verdict."""
         self._running = not session.config.option.collectonly
-        try:
-            with interrupts.heeded(), _without_caches() if self._whole else nullcontext():
-                return (yield)
-        finally:
-            self._close_bench()
-            self._engines.stop()
+        with interrupts.heeded(), _without_caches() if self._whole else nullcontext():
+            return (yield)
 
     def pytest_runtest_logstart(self) -> None:
         """Begin no test after Ctrl-C."""
@@ -250,7 +248,7 @@ class Session:
         judged = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
         if self._has_verdict() and exitstatus in judged:
             self.verdict = judging.judge(
-                self._results, self.target, self._settings.engines, selected_all=self._selected_all(session)
+                self._results, self.target, self._engines_of_run, selected_all=self._selected_all(session)
             )
             self._write_report(self.verdict)
             session.exitstatus = self._status(self.verdict)
@@ -268,7 +266,15 @@ class Session:
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
-        """See to it that a transport's forgotten threads cannot keep the interpreter alive."""
+        """End what the engines started, now that the report is written, whatever a transport has left them in.
+
+        A transport's forgotten threads must not keep the interpreter alive either.
+        """
+        try:
+            self._close_bench()
+            self._engines.stop()
+        except RayProblem as problem:
+            print(f"rdt-conformance: {problem}")
         leave_in_time(self._exit_status)
 
     def _has_verdict(self) -> bool:
@@ -298,7 +304,7 @@ class Session:
         if self._report_folder is None:
             return
         settings = self._settings
-        run = {"seed": self.seed, "profile": settings.profile, "engines": settings.engines}
+        run = {"seed": self.seed, "profile": settings.profile, "engines": self._engines_of_run}
         try:
             self._report_path = json_report.write(
                 self._report_folder, verdict, self.target, self._results, environment() | run
@@ -325,6 +331,21 @@ def _without_caches() -> Iterator[None]:
         yield
     finally:
         set_hypothesis_home_dir(None)
+
+
+def _engines(settings: Settings, target: Target) -> tuple[str, ...]:
+    """On which engines to run.
+
+    Raises:
+        TargetProblem: the user asked for one that the transport cannot live on.
+    """
+    needs_process = target.needs_process.value
+    if needs_process and "local" in settings.engines:
+        raise TargetProblem(
+            f"{target.spec} needs a process of its own [{target.needs_process.learnt}]: "
+            "leave out --rdt-engine, or choose cluster or ray"
+        )
+    return settings.engines or (("cluster",) if needs_process else ("local",))
 
 
 def _check(item: pytest.Item) -> CheckSpec | None:

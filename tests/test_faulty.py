@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import reference_transports.faulty
 from rdt_conformance.contract import Area, Level, clause
 from rdt_conformance.coverage import checks_by_clause
 from reference_transports.faulty import FAULTY
+from reference_transports.faulty.processes import FILES
 
 for module in pkgutil.iter_modules(reference_transports.faulty.__path__):
     importlib.import_module(f"{reference_transports.faulty.__name__}.{module.name}")
@@ -27,7 +29,17 @@ def test_the_faults_are_spread_over_all_areas() -> None:
     assert {clause(broken).area for broken in FAULTY.values()} >= set(Area)
 
 
+@pytest.fixture
+def no_files_stay() -> Iterator[None]:
+    """What is caught leaving files behind shall not do it for good."""
+    before = set(Path("/dev/shm").glob(f"{FILES}*"))
+    yield
+    for left in set(Path("/dev/shm").glob(f"{FILES}*")) - before:
+        left.unlink(missing_ok=True)
+
+
 @pytest.mark.parametrize("target", sorted(TARGETS))
+@pytest.mark.usefixtures("no_files_stay")
 def test_caught(target: str, tmp_path: Path) -> None:
     broken = clause(TARGETS[target])
     names = " or ".join(COVERING[broken.id])

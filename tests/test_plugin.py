@@ -247,10 +247,9 @@ def test_the_seen_options_are_all_there_are() -> None:
 
 
 BAD_VALUES = {
-    "--rdt-engine=warp": "--rdt-engine: 'warp' is not known; choose from auto, local",
-    "--rdt-engine=local,cluster": "--rdt-engine: the cluster engine is not built yet; choose local",
-    "--rdt-engine=ray": "--rdt-engine: the ray engine is not built yet; choose local",
-    "--rdt-engine=,": "--rdt-engine: ',' is not known; choose from auto, local",
+    "--rdt-engine=warp": "--rdt-engine: 'warp' is not known; choose from auto, local, cluster, ray",
+    "--rdt-engine=local,warp": "--rdt-engine: 'warp' is not known; choose from auto, local, cluster, ray",
+    "--rdt-engine=,": "--rdt-engine: ',' is not known; choose from auto, local, cluster, ray",
     "--rdt-devices=cpu,tpu": "--rdt-devices: 'tpu' is not known; choose from cpu, cuda",
     "--rdt-devices=": "--rdt-devices: '' is not known; choose from cpu, cuda",
     "--rdt-data-type=torch": "--rdt-data-type: 'torch' is not known; choose from torch.Tensor, numpy.ndarray",

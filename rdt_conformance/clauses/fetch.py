@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rdt_conformance.contract_types import REFERENCE, Applies, Area, Clause, Level
+from rdt_conformance.contract_types import LOCAL, REFERENCE, Applies, Area, Clause, Level
 
 CLAUSES = (
     Clause(
@@ -77,7 +77,7 @@ CLAUSES = (
         source="doc TensorTransportManager.fetch_multiple_tensors; src rdt_manager.py fetch_and_get_rdt_objects",
         suffers="A get of several references takes as long as one get after another.",
         applies=Applies.OWN_FETCH,
-        engines=REFERENCE,
+        engines=LOCAL,
     ),
     Clause(
         "F8",

@@ -12,6 +12,9 @@ from reference_transports.faulty import breaks
 from reference_transports.inline import InlineTransport
 from reference_transports.socket_pull import SocketPullTransport
 
+FILES = "rdt_faulty_"
+"""What the names of the files begin with that some of these leave behind."""
+
 
 @breaks("R1")
 class WaitsForADeadSourceForEver(SocketPullTransport):
@@ -83,7 +86,7 @@ class KeepsItsDataInNamedFiles(InlineTransport):
 
 
 def _file(obj_id: str) -> Path:
-    return Path(f"/dev/shm/rdt_faulty_{obj_id}")
+    return Path(f"/dev/shm/{FILES}{obj_id}")
 
 
 @breaks("R7")
@@ -113,8 +116,8 @@ class WaitsForTheSourceBeforeSayingWho(InlineTransport):
     """Its owner does not answer until the source does, which a dead one never will."""
 
     def get_communicator_metadata(self, src_actor: Any, dst_actor: Any, backend: str | None = None) -> Any:
-        while src_actor is not None and not _answers(src_actor):
-            time.sleep(0.05)
+        if src_actor is not None and not _answers(src_actor):
+            threading.Event().wait()
         return super().get_communicator_metadata(src_actor, dst_actor, backend)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from queue import SimpleQueue
 from typing import Any
 
@@ -16,6 +16,7 @@ from rdt_conformance.engines.cluster.channel import Answer, Began, Ended, Kill, 
 from rdt_conformance.engines.cluster.fleet import Fleet, Remote
 from rdt_conformance.engines.cluster.groups import FEWEST, RayGroups
 from rdt_conformance.engines.cluster.watching import SpreadWatch
+from rdt_conformance.engines.reference import calls
 from rdt_conformance.engines.reference.context import inside
 from rdt_conformance.engines.reference.errors import ActorDiedError
 from rdt_conformance.engines.reference.threads import ThreadHost
@@ -207,6 +208,8 @@ class ProcessHost:
     def tidy(self, seconds: float) -> bool:
         """See `host.Processes.tidy`."""
         deadline = time.monotonic() + seconds
+        names = (DRIVER, *self._remotes)
+        wait([self.submit(name, calls.collect_lane(name), calls.collect_what_is_left) for name in names], seconds)
         self.driver.held.clear()
         if self.look("let_go", seconds=seconds) is None:
             return False
