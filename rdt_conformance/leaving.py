@@ -1,7 +1,8 @@
-"""Ends the interpreter even if a transport left threads that do not."""
+"""Ends the interpreter, with pytest's status, even if a transport left threads that do not end or do not let it end."""
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import threading
@@ -15,12 +16,27 @@ GRACE = 5.0
 def leave_in_time(exit_status: int) -> None:
     """From now on, threads that are left alive delay the end of the interpreter by no more than `GRACE`.
 
-    Python waits at its end for every thread that is not a daemon. Nothing happens before the main thread has ended, so
-    a process that goes on after pytest is not disturbed.
+    Python waits at its end for every thread that is not a daemon, and takes the ground from under those that are: one
+    that is in the middle of letting go of a tensor then brings the process down. So where any are left, the interpreter
+    is not taken apart. Nothing happens before the main thread has ended, so a process that goes on after pytest is not
+    disturbed; and nothing at all for a pytest inside another one's test.
     """
+    if "PYTEST_CURRENT_TEST" in os.environ:
+        return
+    if threading.active_count() > 1:
+        atexit.register(_leave_at_once, exit_status)
     left = [thread for thread in threading.enumerate() if not thread.daemon and thread is not threading.main_thread()]
     if left:
         threading.Thread(target=_leave, args=(left, exit_status), name="rdt leaving", daemon=True).start()
+
+
+def _leave_at_once(exit_status: int) -> None:
+    """Do what else is to be done at exit, and leave."""
+    atexit.unregister(_leave_at_once)
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_status)
 
 
 def _leave(threads: list[threading.Thread], exit_status: int) -> None:

@@ -21,6 +21,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,8 @@ _SESSION = "session"
 _SOCKET_PATH = 107
 """The longest path of a Unix socket, in bytes."""
 _LONGEST_SOCKET = f"/{_PREFIX}12345678/{_RAYS}/{_SESSION}/sockets/plasma_store.99"
+_REMOVE_SECONDS = 10.0
+"""The most that removing what a killed keeper has left may take, for each of them."""
 _POLITE = 3.0
 """Seconds that raylets get to see their workers off before everything is killed."""
 _FIRM = 10.0
@@ -207,9 +210,16 @@ def sweep(base: Path) -> None:
                 continue
             lock = _lock(directory)
             if lock is not None:
-                _kill(lambda directory=directory: _writing_below(directory))
-                shutil.rmtree(directory, ignore_errors=True)
+                _remove(directory)
                 os.close(lock)
+
+
+def _remove(directory: Path) -> None:
+    """Remove a directory that processes may still write to, and those processes."""
+    give_up = time.monotonic() + _REMOVE_SECONDS
+    while directory.exists() and time.monotonic() < give_up:
+        _kill(lambda: _writing_below(directory))
+        shutil.rmtree(directory, ignore_errors=True)  # fails if one that has just opened its log writes it meanwhile
 
 
 def _writing_below(directory: Path) -> list[psutil.Process]:

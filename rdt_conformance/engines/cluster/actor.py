@@ -112,7 +112,7 @@ class ActorProcess:
         return self._channel.sent, outcome
 
     def _run_on_io_lane(self, message: bytes) -> tuple[int, bytes]:
-        done = self._here.submit(self._outside.name, Lane.IO, _run_message, message)
+        done = self._here.submit(self._outside.name, Lane.IO, run_message, message)
         error = done.exception()
         outcome = dump_outcome(error=error) if error is not None else dump_outcome(done.result())
         return self._channel.sent, outcome
@@ -195,7 +195,8 @@ class _Outside:
             future.set_result(result)
 
 
-def _run_message(worker: Worker, message: bytes) -> Any:
+def run_message(worker: Worker, message: bytes) -> Any:
+    """Run a message that another process has sent."""
     function, args = pickling.loads(message)
     return function(worker, *args)
 

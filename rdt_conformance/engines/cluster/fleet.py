@@ -23,6 +23,7 @@ from rdt_conformance.engines.base import NoProcess
 from rdt_conformance.engines.cluster.actor import WATCH, ActorProcess, Orders
 from rdt_conformance.engines.cluster.channel import Channel, Hello
 from rdt_conformance.engines.reference.registry import Registration
+from rdt_conformance.engines.untyped import the_ray
 
 START_SECONDS = 180.0
 """For a process to be there. On a loaded machine Ray, which runs workers at low priority, takes a minute."""
@@ -130,7 +131,7 @@ class Fleet:
             self._listener.close()
         for name in self._starting:
             with contextlib.suppress(Exception):
-                _ray().kill(self._handles[name])
+                the_ray().kill(self._handles[name])
         for remote in self._all:
             remote.kill()
         for remote in self._all:
@@ -145,7 +146,7 @@ class Fleet:
         address: Any = self._listener.address
         path = [os.path.abspath(entry) for entry in sys.path]
         orders = Orders(name, address, self._secret, path, self._registration, self._by_value)
-        actor = _ray().remote(
+        actor = the_ray().remote(
             num_cpus=0,
             max_restarts=0,
             enable_tensor_transport=True,
@@ -158,7 +159,7 @@ class Fleet:
 
     def _problem(self, name: str) -> str:
         """Why a process will never arrive; empty if it still may."""
-        ray = _ray()
+        ray = the_ray()
         ready = self._handles[name].__ray_ready__.remote()
         try:
             ray.get(ready, timeout=0)
@@ -223,10 +224,3 @@ def _pickled(registration: Registration) -> tuple[bytes, bytes]:
         return by_reference, b""
     finally:
         pickling.unregister_pickle_by_value(module)
-
-
-def _ray() -> Any:
-    """Ray, untyped: what its decorators make is not known to type checkers."""
-    import ray
-
-    return ray

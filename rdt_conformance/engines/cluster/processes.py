@@ -11,7 +11,7 @@ from typing import Any
 
 from rdt_conformance import pickling
 from rdt_conformance.engines.base import Lane, origin_of
-from rdt_conformance.engines.cluster.actor import GROUPS, WATCH, AtRest
+from rdt_conformance.engines.cluster.actor import GROUPS, WATCH, AtRest, run_message
 from rdt_conformance.engines.cluster.channel import Answer, Began, Ended, Kill, Request, dump_outcome
 from rdt_conformance.engines.cluster.fleet import Fleet, Remote
 from rdt_conformance.engines.cluster.groups import FEWEST, RayGroups
@@ -21,6 +21,7 @@ from rdt_conformance.engines.reference.context import inside
 from rdt_conformance.engines.reference.errors import ActorDiedError
 from rdt_conformance.engines.reference.threads import ThreadHost
 from rdt_conformance.engines.reference.worker import DRIVER, Settings, Worker
+from rdt_conformance.engines.untyped import the_ray
 from rdt_conformance.history import Event, History
 from rdt_conformance.observe import Observer
 
@@ -35,7 +36,6 @@ class ProcessHost:
 
     Args:
         fleet: gives processes.
-        driver: the worker of this process, which reaches others through this host once `adopt` has been called.
         settings: what Ray would read from its environment.
         history: of all processes.
         groups: Ray's collective groups, for a transport that needs them.
@@ -78,7 +78,7 @@ class ProcessHost:
         remote = self._fleet.take()
         remote.receive = lambda message: self._received(name, remote, message)
         remote.gone = lambda: self._lost(name, remote)
-        _ray().get(remote.handle.begin.remote(name, self.settings), timeout=_LOOK_SECONDS)
+        the_ray().get(remote.handle.begin.remote(name, self.settings), timeout=_LOOK_SECONDS)
         self._remotes[name] = remote
         self._handles[name] = remote.handle
 
@@ -164,7 +164,7 @@ class ProcessHost:
             remote.channel.send(Answer(request.number, outcome))
 
         if request.to == DRIVER:
-            future = self._here.submit(DRIVER, Lane(request.lane), _run_message, request.message)
+            future = self._here.submit(DRIVER, Lane(request.lane), run_message, request.message)
         else:
             future = self._send(request.to, Lane(request.lane), request.message)
         future.add_done_callback(answer)
@@ -241,7 +241,7 @@ class ProcessHost:
 
     def look(self, what: str, *args: Any, seconds: float = _LOOK_SECONDS) -> list[Any] | None:
         """Call a method of every actor's process whatever its lanes do; None if one of them does not answer."""
-        ray = _ray()
+        ray = the_ray()
         asked = [
             getattr(remote.handle, what).options(concurrency_group=WATCH).remote(*args)
             for remote in list(self._remotes.values())
@@ -257,7 +257,7 @@ class ProcessHost:
 
     def stacks(self) -> str:
         """See `host.Processes.stacks`."""
-        ray = _ray()
+        ray = the_ray()
         parts = [self._here.stacks()]
         for name, remote in list(self._remotes.items()):
             try:
@@ -280,15 +280,3 @@ class ProcessHost:
 def seconds_for(deadline: float) -> float:
     """Seconds until a deadline, and a little more for the answer to come."""
     return max(0.0, deadline - time.monotonic()) + 1.0
-
-
-def _run_message(worker: Worker, message: bytes) -> Any:
-    function, args = pickling.loads(message)
-    return function(worker, *args)
-
-
-def _ray() -> Any:
-    """Ray, untyped: what its decorators make is not known to type checkers."""
-    import ray
-
-    return ray

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rdt_conformance.engines.base import Lane
 from rdt_conformance.engines.reference.context import inside
+from rdt_conformance.engines.untyped import the_ray
 
 if TYPE_CHECKING:
     from rdt_conformance.engines.reference.worker import Worker
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 def put(worker: Worker, key: int, transport: str) -> Any:
     """Put tensors that the process already has."""
-    return _ray().put(worker.held[key], _tensor_transport=transport)
+    return the_ray().put(worker.held[key], _tensor_transport=transport)
 
 
 def get(worker: Worker, timeout: float | None, through_store: bool, buffers: int | None, refs: Sequence[Any]) -> int:
@@ -24,7 +25,7 @@ def get(worker: Worker, timeout: float | None, through_store: bool, buffers: int
     if buffers is not None:
         for ref, target in zip(refs, worker.held[buffers], strict=True):
             set_target_for_ref(ref, target)
-    return worker.keep(_ray().get(list(refs), timeout=timeout, _use_object_store=through_store))
+    return worker.keep(the_ray().get(list(refs), timeout=timeout, _use_object_store=through_store))
 
 
 def get_onto(worker: Worker, device: str, timeout: float | None, ref: Any) -> int:
@@ -32,7 +33,7 @@ def get_onto(worker: Worker, device: str, timeout: float | None, ref: Any) -> in
     from ray.experimental.rdt.rdt_manager import set_target_device_for_ref
 
     set_target_device_for_ref(ref, device)
-    return worker.keep(_ray().get([ref], timeout=timeout))
+    return worker.keep(the_ray().get([ref], timeout=timeout))
 
 
 def wait_freed(worker: Worker, key: int, timeout: float) -> None:
@@ -73,7 +74,7 @@ def forget_unmade(worker: Worker, obj_id: str) -> None:
 
 def wait_made(refs: Sequence[Any], seconds: float) -> None:
     """Wait until the owner of objects, this process, knows them, or that they could not be made."""
-    _ray().wait(list(refs), num_returns=len(refs), timeout=seconds, fetch_local=False)
+    the_ray().wait(list(refs), num_returns=len(refs), timeout=seconds, fetch_local=False)
 
 
 def metadata_of(worker: Worker, obj_id: str) -> Any:
@@ -113,10 +114,3 @@ def _manager() -> Any:
     from ray._private.worker import global_worker
 
     return global_worker.rdt_manager
-
-
-def _ray() -> Any:
-    """Ray, untyped: it has options that its signatures do not tell."""
-    import ray
-
-    return ray

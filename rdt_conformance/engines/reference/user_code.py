@@ -82,8 +82,3 @@ def sit_still(worker: Worker, seconds: float) -> None:
 def get_up(worker: Worker) -> None:
     """End `sit_still`."""
     worker.get_up.release()
-
-
-def transport_instance(worker: Worker, transport: str) -> Any:
-    """The process's instance of the transport under test, built if need be."""
-    return worker.registry.instance(transport)

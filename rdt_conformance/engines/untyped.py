@@ -1,0 +1,12 @@
+"""Ray without types: type checkers do not know what its decorators make, nor all of its options."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def the_ray() -> Any:
+    """The module ``ray``, imported when it is needed: it takes seconds."""
+    import ray
+
+    return ray
