@@ -9,6 +9,9 @@ import threading
 import time
 from collections import Counter
 
+_STARTED_BY_A_TEST = "PYTEST_CURRENT_TEST" in os.environ
+"""Whether this process was, as a whole: the plugin is imported before a pytest of this process runs any test."""
+
 GRACE = 5.0
 """Seconds for such threads to end by themselves, counted from the end of the main thread."""
 
@@ -21,7 +24,7 @@ def leave_in_time(exit_status: int) -> None:
     is not taken apart. Nothing happens before the main thread has ended, so a process that goes on after pytest is not
     disturbed; and nothing at all for a pytest inside another one's test.
     """
-    if "PYTEST_CURRENT_TEST" in os.environ:
+    if "PYTEST_CURRENT_TEST" in os.environ and not _STARTED_BY_A_TEST:
         return
     if threading.active_count() > 1:
         atexit.register(_leave_at_once, exit_status)
@@ -31,8 +34,10 @@ def leave_in_time(exit_status: int) -> None:
 
 
 def _leave_at_once(exit_status: int) -> None:
-    """Do what else is to be done at exit, and leave."""
+    """Do what else is to be done at exit, and leave, if there still are threads."""
     atexit.unregister(_leave_at_once)
+    if threading.active_count() == 1:
+        return
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -12,7 +12,9 @@ from collections.abc import Generator
 
 import pytest
 
-from rdt_conformance import options
+from rdt_conformance import leaving, options
+
+__all__ = ["leaving"]  # imported now, since it remembers how this process was started
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

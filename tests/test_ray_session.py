@@ -169,7 +169,9 @@ def test_the_next_start_removes_what_a_killed_keeper_left(short: Path) -> None:
         keeper.kill()
         psutil.wait_procs([raylet], timeout=30)
         assert directory.exists()
-        ray_keeper.sweep(ours.temporary)
+        give_up = time.monotonic() + 60
+        while directory.exists() and time.monotonic() < give_up:  # one of Ray's may outlive its raylet for a while
+            ray_keeper.sweep(ours.temporary)
         assert not directory.exists()
         ours.process.kill()  # it does not wait for the keeper, which stays a zombie until it ends itself
         ours.process.wait()
