@@ -12,6 +12,8 @@ from collections import Counter
 _STARTED_BY_A_TEST = "PYTEST_CURRENT_TEST" in os.environ
 """Whether this process was, as a whole: the plugin is imported before a pytest of this process runs any test."""
 
+_NAME = "rdt leaving"
+
 GRACE = 5.0
 """Seconds for such threads to end by themselves, counted from the end of the main thread."""
 
@@ -30,13 +32,13 @@ def leave_in_time(exit_status: int) -> None:
         atexit.register(_leave_at_once, exit_status)
     left = [thread for thread in threading.enumerate() if not thread.daemon and thread is not threading.main_thread()]
     if left:
-        threading.Thread(target=_leave, args=(left, exit_status), name="rdt leaving", daemon=True).start()
+        threading.Thread(target=_leave, args=(left, exit_status), name=_NAME, daemon=True).start()
 
 
 def _leave_at_once(exit_status: int) -> None:
     """Do what else is to be done at exit, and leave, if there still are threads."""
     atexit.unregister(_leave_at_once)
-    if threading.active_count() == 1:
+    if all(thread is threading.main_thread() or thread.name == _NAME for thread in threading.enumerate()):
         return
     atexit._run_exitfuncs()
     sys.stdout.flush()
