@@ -19,6 +19,8 @@ from rdt_conformance.observe.resources import SHARED_MEMORY_FILES, TEMPORARY_FIL
 
 LARGE = 8 << 20
 """Bytes that take long enough to transfer for something to happen meanwhile."""
+HUGE = 64 << 20
+"""Bytes that still are on their way when the receiver has been killed, also on a loaded machine."""
 A_WHILE = 1.0
 """Seconds for which a process is stopped at most."""
 GIVEN_UP = 3.0
@@ -52,7 +54,7 @@ def test_the_death_of_a_receiver_leaves_the_others_alone(case: Case) -> None:
     way = case.draw(st.sampled_from(complete_ways(case)), "received as")
     source, destination, other = case.actors(3)
     case.leave_dirty()
-    attempt = Attempt.of_new_object(case, source, destination, way, case.payload(LARGE))
+    attempt = Attempt.of_new_object(case, source, destination, way, case.payload(HUGE))
     attempt.begin()
     if attempt.is_under_way():
         case.witness("R2")
