@@ -89,24 +89,20 @@ def _pickled(transport: type[TensorTransportManager]) -> tuple[dict[str, bytes],
     """
     from rdt_conformance import pickling
 
+    ways = {
+        "by reference": lambda: pickling.dumps(transport),
+        "by value": lambda: pickling.dumps_by_value(transport, transport.__module__),
+    }
     sent: dict[str, bytes] = {}
     refused: dict[str, str] = {}
-
-    def send(way: str) -> None:
+    for way, dump in ways.items():
         try:
-            sent[way] = pickling.dumps(transport)
+            pickled = dump()
         except Exception as error:
             refused[way] = describe(error)
-
-    send("by reference")
-    module = sys.modules.get(transport.__module__)
-    if module is None:
-        return sent, refused
-    pickling.register_pickle_by_value(module)
-    try:
-        send("by value")
-    finally:
-        pickling.unregister_pickle_by_value(module)
+        else:
+            if pickled is not None:
+                sent[way] = pickled
     return sent, refused
 
 

@@ -6,11 +6,11 @@ import itertools
 import re
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 from rdt_conformance.results import Step
 
@@ -37,15 +37,33 @@ class Event:
     outcome: str = ""
 
 
-class Recorder(Protocol):
+class Recorder(ABC):
     """What transport calls are told to."""
 
-    def record(self, process: str, lane: str, what: str, obj_id: str = "") -> AbstractContextManager[Event]:
+    @contextmanager
+    def record(self, process: str, lane: str, what: str, obj_id: str = "") -> Iterator[Event]:
         """Record one call. The body may set `outcome`; an exception sets it to ``raised …``."""
-        ...
+        event = self.begin(process, lane, what, obj_id, time.perf_counter())
+        failed = True
+        try:
+            yield event
+            failed = False
+        except BaseException as error:
+            event.outcome = f"raised {describe_error(error)}"
+            raise
+        finally:
+            self.end(event, time.perf_counter(), failed=failed)
+
+    @abstractmethod
+    def begin(self, process: str, lane: str, what: str, obj_id: str, at: float) -> Event:
+        """Note that a call began `at`, on the clock of ``time.perf_counter``."""
+
+    @abstractmethod
+    def end(self, event: Event, at: float, *, failed: bool) -> None:
+        """Note that a call ended `at`."""
 
 
-class History:
+class History(Recorder):
     """A thread-safe log. Recording costs about a microsecond, so it is always on."""
 
     def __init__(self) -> None:
@@ -63,20 +81,6 @@ class History:
             self._events.clear()
             self._numbers = itertools.count(1)
             self._start = time.perf_counter()
-
-    @contextmanager
-    def record(self, process: str, lane: str, what: str, obj_id: str = "") -> Iterator[Event]:
-        """Record one call. The body may set `outcome`; an exception sets it to ``raised …``."""
-        event = self.begin(process, lane, what, obj_id, time.perf_counter())
-        failed = True
-        try:
-            yield event
-            failed = False
-        except BaseException as error:
-            event.outcome = f"raised {describe_error(error)}"
-            raise
-        finally:
-            self.end(event, time.perf_counter(), failed=failed)
 
     def begin(self, process: str, lane: str, what: str, obj_id: str, at: float) -> Event:
         """Note that a call began `at`, on the clock of ``time.perf_counter``."""

@@ -12,9 +12,8 @@ from collections.abc import Generator
 
 import pytest
 
-from rdt_conformance import leaving, options
-
-__all__ = ["leaving"]  # imported now, since it remembers how this process was started
+# leaving is imported now, though it is used at the end, since it remembers how this process was started.
+from rdt_conformance import leaving, options  # noqa: F401
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

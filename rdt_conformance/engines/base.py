@@ -95,6 +95,23 @@ def origin_of(error: BaseException | None) -> Origin | None:
     return getattr(error, "__rdt_origin__", None)
 
 
+def converted(
+    future: Future[Any], convert: Callable[[Any], U], translate: Callable[[BaseException], BaseException] | None = None
+) -> Future[U]:
+    """A future with what another brings, converted, or with its error, translated if it has to be."""
+    following: Future[U] = Future()
+
+    # `done`, not `future`: that would be a cycle, which keeps what was brought alive until the next garbage collection.
+    def finish(done: Future[Any]) -> None:
+        try:
+            following.set_result(convert(done.result()))
+        except BaseException as error:
+            following.set_exception(translate(error) if translate is not None else error)
+
+    future.add_done_callback(finish)
+    return following
+
+
 class Pending(Generic[T]):
     """A call under way in some actor.
 
@@ -146,13 +163,4 @@ class Pending(Generic[T]):
 
     def then(self, convert: Callable[[T], U]) -> Pending[U]:
         """The same call with its result converted, e.g. a key into a handle."""
-        converted: Future[U] = Future()
-
-        def finish(done: Future[Any]) -> None:
-            try:
-                converted.set_result(convert(done.result()))
-            except BaseException as error:
-                converted.set_exception(error)
-
-        self._future.add_done_callback(finish)
-        return Pending(converted, self.what, self._stacks)
+        return Pending(converted(self._future, convert), self.what, self._stacks)

@@ -30,10 +30,7 @@ def connect(address: str) -> None:
         Exception: of whatever kind Ray raises if that fails.
     """
     import ray
-    from ray._private import worker
 
-    # Ray prints a paragraph for every process that is killed, which is what some checks are about.
-    worker.print_to_stdstream = _print_nothing
     with _undisturbed():
         ray.init(
             address=address,
@@ -52,8 +49,17 @@ def disconnect(seconds: float) -> None:
     leaving.join(seconds)
 
 
-def _print_nothing(*_: object, **__: object) -> None:
-    pass
+@contextlib.contextmanager
+def silenced() -> Iterator[None]:
+    """Keep Ray from printing a paragraph for every process that is killed, which is what some checks are about."""
+    from ray._private import worker
+
+    before = worker.print_to_stdstream
+    worker.print_to_stdstream = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = before
 
 
 def alive_nodes() -> list[str]:

@@ -18,6 +18,7 @@ from rdt_conformance.engines.ray_connection import (
     connect,
     disconnect,
     loopback_stays,
+    silenced,
     token_shown,
     unreachable,
 )
@@ -180,6 +181,7 @@ class RaySession:
         self.node_ids = alive_nodes()
 
     def _connect(self, address: str) -> None:
+        self._leaving.enter_context(silenced())
         try:
             connect(address)
         except Exception as error:

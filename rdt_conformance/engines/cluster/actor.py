@@ -16,14 +16,23 @@ from typing import Any
 from rdt_conformance import pickling
 from rdt_conformance.author import describe
 from rdt_conformance.engines.base import Lane
-from rdt_conformance.engines.cluster.channel import Answer, Channel, Hello, Kill, Request, connect, dump_outcome
+from rdt_conformance.engines.cluster.channel import (
+    Answer,
+    Channel,
+    Hello,
+    Kill,
+    Request,
+    connect,
+    dump_outcome,
+    outcome_of,
+)
 from rdt_conformance.engines.cluster.recorder import SentHistory
 from rdt_conformance.engines.reference.context import inside
-from rdt_conformance.engines.reference.handles import ActorHandle, ActorId
-from rdt_conformance.engines.reference.lanes import format_stacks
+from rdt_conformance.engines.reference.handles import ActorHandle, stand_in
+from rdt_conformance.engines.reference.lanes import format_stacks, settle
 from rdt_conformance.engines.reference.registry import Registration, Registry
 from rdt_conformance.engines.reference.threads import ThreadHost
-from rdt_conformance.engines.reference.worker import DRIVER, Settings, Worker
+from rdt_conformance.engines.reference.worker import Settings, Worker
 from rdt_conformance.history import Recorder
 from rdt_conformance.observe import Resources, Watch
 
@@ -113,8 +122,7 @@ class ActorProcess:
 
     def _run_on_io_lane(self, message: bytes) -> tuple[int, bytes]:
         done = self._here.submit(self._outside.name, Lane.IO, run_message, message)
-        error = done.exception()
-        outcome = dump_outcome(error=error) if error is not None else dump_outcome(done.result())
+        outcome = outcome_of(done)  # waits for it
         return self._channel.sent, outcome
 
     @contextmanager
@@ -183,16 +191,12 @@ class _Outside:
 
     def handle(self, name: str) -> ActorHandle | None:
         """See `Host.handle`. Only owners of objects that are passed on need it, and those are drivers here."""
-        return None if name == DRIVER else ActorHandle(ActorId(name))
+        return stand_in(name)
 
     def answered(self, answer: Answer) -> None:
         """Resolve what waits for an answer."""
         future = self._waiting.pop(answer.number)
-        result, error = pickling.loads(answer.outcome)
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)
+        settle(future, *pickling.loads(answer.outcome))
 
 
 def run_message(worker: Worker, message: bytes) -> Any:

@@ -11,6 +11,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from multiprocessing.connection import Client, Connection
 from typing import Any
@@ -149,6 +150,12 @@ def dump_outcome(result: Any = None, error: BaseException | None = None) -> byte
         stand_in = Untold(f"{type(error or result).__name__} cannot be pickled ({obstacle}): {error or ''}")
         stand_in.__dict__.update(_marks(error))
         return pickling.dumps((None, stand_in))
+
+
+def outcome_of(done: Future[Any]) -> bytes:
+    """What a future that is done came to."""
+    error = done.exception()
+    return dump_outcome(error=error) if error is not None else dump_outcome(done.result())
 
 
 class Untold(RuntimeError):

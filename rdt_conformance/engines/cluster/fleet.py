@@ -37,7 +37,6 @@ class Remote:
     handle: Any
     """Ray's."""
     channel: Channel
-    pid: int
     process: psutil.Process | None
     """None if it is on another machine."""
     receive: Callable[[Any], None] | None = None
@@ -68,7 +67,6 @@ class Fleet:
         node_ids: where to place actors, one after the other, round and round.
         host: the address of this machine that actors can reach.
         actor_class: what to run in them, for an engine that needs more than `ActorProcess`.
-        options: of Ray, for each actor.
         spares: how many processes to keep ready.
     """
 
@@ -78,12 +76,10 @@ class Fleet:
         node_ids: Sequence[str],
         host: str = "127.0.0.1",
         actor_class: type[ActorProcess] = ActorProcess,
-        options: dict[str, Any] | None = None,
         spares: int = 1,
     ) -> None:
         self._nodes = itertools.cycle(node_ids)
         self._actor_class = actor_class
-        self._options = options or {}
         self._spares_wanted = spares
         self._secret = secrets.token_bytes(32)
         self._listener = Listener((host, 0), backlog=64, authkey=self._secret)
@@ -134,10 +130,6 @@ class Fleet:
                 the_ray().kill(self._handles[name])
         for remote in self._all:
             remote.kill()
-        for remote in self._all:
-            if remote.process is not None:
-                with contextlib.suppress(psutil.Error):
-                    remote.process.wait(END_SECONDS)
 
     def _start(self) -> None:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -152,7 +144,6 @@ class Fleet:
             enable_tensor_transport=True,
             concurrency_groups={"rdt_io": 1, WATCH: 4},
             scheduling_strategy=NodeAffinitySchedulingStrategy(next(self._nodes), soft=False),
-            **self._options,
         )(self._actor_class)
         self._handles[name] = actor.remote(orders)
         self._starting.append(name)
@@ -204,7 +195,7 @@ class Fleet:
             process = None
             with contextlib.suppress(psutil.Error):
                 process = psutil.Process(hello.pid)
-            remote = Remote(self._handles[hello.process], channel[0], hello.pid, process)
+            remote = Remote(self._handles[hello.process], channel[0], process)
             self._all.append(remote)
             self._arrived[hello.process] = (hello, remote)
             self._changed.notify_all()
@@ -213,14 +204,8 @@ class Fleet:
 
 def _pickled(registration: Registration) -> tuple[bytes, bytes]:
     """By reference, as far as there are modules, and by value; the latter is empty if that cannot be done."""
-    module = sys.modules.get(registration.transport_class.__module__)
     by_reference = pickling.dumps(registration)
-    if module is None:
-        return by_reference, b""
-    pickling.register_pickle_by_value(module)
     try:
-        return by_reference, pickling.dumps(registration)
+        return by_reference, pickling.dumps_by_value(registration, registration.transport_class.__module__) or b""
     except Exception:
         return by_reference, b""
-    finally:
-        pickling.unregister_pickle_by_value(module)

@@ -12,13 +12,14 @@ from typing import Any
 from rdt_conformance import pickling
 from rdt_conformance.engines.base import Lane, origin_of
 from rdt_conformance.engines.cluster.actor import GROUPS, WATCH, AtRest, run_message
-from rdt_conformance.engines.cluster.channel import Answer, Began, Ended, Kill, Request, dump_outcome
+from rdt_conformance.engines.cluster.channel import Answer, Began, Ended, Kill, Request, outcome_of
 from rdt_conformance.engines.cluster.fleet import Fleet, Remote
 from rdt_conformance.engines.cluster.groups import FEWEST, RayGroups
 from rdt_conformance.engines.cluster.watching import SpreadWatch
 from rdt_conformance.engines.reference import calls
 from rdt_conformance.engines.reference.context import inside
 from rdt_conformance.engines.reference.errors import ActorDiedError
+from rdt_conformance.engines.reference.lanes import settle
 from rdt_conformance.engines.reference.threads import ThreadHost
 from rdt_conformance.engines.reference.worker import DRIVER, Settings, Worker
 from rdt_conformance.engines.untyped import the_ray
@@ -129,10 +130,7 @@ class ProcessHost:
                 result, error = pickling.loads(outcome)
             if error is None and returned and returned[0]:
                 (result,) = returned[0]
-        if error is not None:
-            future.set_exception(self.translate(name, error))
-        else:
-            future.set_result(result)
+        settle(future, result, error and self.translate(name, error))
         with self._changed:
             self._unanswered -= 1
             self._changed.notify_all()
@@ -159,9 +157,7 @@ class ProcessHost:
 
     def _forward(self, remote: Remote, request: Request) -> None:
         def answer(done: Future[Any]) -> None:
-            error = done.exception()
-            outcome = dump_outcome(error=error) if error is not None else dump_outcome(done.result())
-            remote.channel.send(Answer(request.number, outcome))
+            remote.channel.send(Answer(request.number, outcome_of(done)))
 
         if request.to == DRIVER:
             future = self._here.submit(DRIVER, Lane(request.lane), run_message, request.message)

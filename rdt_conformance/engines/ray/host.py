@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from rdt_conformance import pickling
-from rdt_conformance.engines.base import Lane, Patience
+from rdt_conformance.engines.base import Lane, Patience, converted
 from rdt_conformance.engines.cluster.actor import WATCH
 from rdt_conformance.engines.cluster.processes import ProcessHost
 from rdt_conformance.engines.ray import user_code
@@ -32,7 +32,7 @@ class RayHost(ProcessHost):
     def submit(self, to: str, lane: Lane, function: Callable[..., Any], *args: Any) -> Future[Any]:
         """See `host.Host.submit`."""
         future = super().submit(to, lane, function, *args)
-        return _with_our_errors(future) if to == DRIVER else future
+        return converted(future, _unchanged, translated) if to == DRIVER else future
 
     def call_with_refs(
         self,
@@ -88,15 +88,5 @@ class RayHost(ProcessHost):
         return translated(error)
 
 
-def _with_our_errors(future: Future[Any]) -> Future[Any]:
-    ours: Future[Any] = Future()
-
-    def finish(done: Future[Any]) -> None:  # not the outer name: it would be a cycle, which keeps references alive
-        error = done.exception()
-        if error is not None:
-            ours.set_exception(translated(error))
-        else:
-            ours.set_result(done.result())
-
-    future.add_done_callback(finish)
-    return ours
+def _unchanged(value: Any) -> Any:
+    return value

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from rdt_conformance import pickling
-from rdt_conformance.engines.base import Lane, Patience
+from rdt_conformance.engines.base import Lane, Patience, converted
 from rdt_conformance.engines.ray import user_code
 from rdt_conformance.engines.reference.user_code import nothing
 from rdt_conformance.engines.reference.worker import DRIVER
@@ -63,7 +63,7 @@ class RayRdt:
             done = self._host.submit(DRIVER, Lane.MAIN, user_code.put, tensors, self._transport)
         else:
             done = self._host.call_with_refs(process, user_code.put, (tensors, self._transport), None)
-        return _then(done, lambda ref: self._know(ref, process))
+        return converted(done, lambda ref: self._know(ref, process))
 
     def consume(self, actor: str, refs: Sequence[Any], named: Mapping[str, Any]) -> Future[int]:  # noqa: D102
         positional, keywords = [ref.ray for ref in refs], {name: ref.ray for name, ref in named.items()}
@@ -85,7 +85,7 @@ class RayRdt:
 
     def metadata_of(self, ref: Any) -> Future[bytes]:  # noqa: D102
         known = self._host.submit(DRIVER, Lane.SYSTEM, user_code.metadata_of, ref.obj_id)
-        return _then(known, pickling.dumps)
+        return converted(known, pickling.dumps)
 
     def replace_metadata(self, ref: Any, metadata: bytes) -> Future[None]:  # noqa: D102
         loaded = pickling.loads(metadata)
@@ -150,16 +150,3 @@ class RayRdt:
         self._made[known.obj_id] = weakref.ref(known)
         self._sources[known.obj_id] = source
         return known
-
-
-def _then(done: Future[Any], convert: Callable[[Any], Any]) -> Future[Any]:
-    converted: Future[Any] = Future()
-
-    def finish(done: Future[Any]) -> None:  # not the outer name: it would be a cycle, which keeps references alive
-        try:
-            converted.set_result(convert(done.result()))
-        except BaseException as error:
-            converted.set_exception(error)
-
-    done.add_done_callback(finish)
-    return converted

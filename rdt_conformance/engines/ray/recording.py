@@ -25,8 +25,14 @@ RECORDED = (
     "garbage_collect",
     "abort_transport",
 )
-_NAMES_OBJECT = ("extract_tensor_transport_metadata", "recv_multiple_tensors", "fetch_multiple_tensors")
-_NAMES_OBJECT_TOO = ("garbage_collect", "abort_transport")
+_NAMES_OBJECT = (
+    "extract_tensor_transport_metadata",
+    "recv_multiple_tensors",
+    "fetch_multiple_tensors",
+    "garbage_collect",
+    "abort_transport",
+)
+"""The calls whose first argument is the object's id."""
 
 
 @dataclass
@@ -88,4 +94,4 @@ def _object(name: str, args: tuple[Any, ...]) -> str:
     """The id of the object that a call is about, as far as its arguments say."""
     if name == "wait_fetch_complete":
         return str(getattr(args[0], "obj_id", "")) if args else ""
-    return str(args[0]) if args and name in _NAMES_OBJECT + _NAMES_OBJECT_TOO else ""
+    return str(args[0]) if args and name in _NAMES_OBJECT else ""

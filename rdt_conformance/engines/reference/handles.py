@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from rdt_conformance.engines.reference.errors import NeedsRayError
+from rdt_conformance.engines.reference.worker import DRIVER
 
 
 @dataclass(frozen=True)
@@ -35,3 +36,8 @@ class ActorHandle:
 
     def __repr__(self) -> str:
         return f"Actor({self._actor_id.name})"
+
+
+def stand_in(name: str) -> ActorHandle | None:
+    """The handle of a worker, or None for the driver, which Ray does not give a handle either."""
+    return None if name == DRIVER else ActorHandle(ActorId(name))

@@ -11,7 +11,7 @@ from typing import Any
 from rdt_conformance.engines.base import Lane
 from rdt_conformance.engines.reference import calls
 from rdt_conformance.engines.reference.errors import ActorDiedError
-from rdt_conformance.engines.reference.handles import ActorHandle, ActorId
+from rdt_conformance.engines.reference.handles import ActorHandle, stand_in
 from rdt_conformance.engines.reference.host import Host
 from rdt_conformance.engines.reference.lanes import Job, LaneThread, format_stacks, settle
 from rdt_conformance.engines.reference.registry import Registration, Registry
@@ -107,7 +107,7 @@ class ThreadHost:
 
     def handle(self, name: str) -> ActorHandle | None:
         """See `host.Host.handle`."""
-        return None if name == DRIVER else ActorHandle(ActorId(name))
+        return stand_in(name)
 
     def wait_idle(self, seconds: float) -> bool:
         """See `host.Processes.wait_idle`."""
