@@ -48,6 +48,7 @@ class Applies(enum.Enum):
     TARGET_BUFFERS = "one-sided transports of torch tensors"
     """Before Ray hands a transport target buffers, it asks each whether it is contiguous as only torch tensors know."""
     CUDA = "transports that carry GPU memory"
+    SEVERAL_NODES = "runs on several nodes (--rdt-nodes)"
 
 
 EVERYWHERE = frozenset({"local", "cluster", "ray"})

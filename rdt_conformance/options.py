@@ -19,6 +19,7 @@ ENGINES = ("local", "cluster", "ray")
 DEVICES = ("cpu", "cuda")
 DATA_TYPES = ("torch.Tensor", "numpy.ndarray")
 PROFILES = ("quick", "standard", "thorough")
+MOST_NODES = 16
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,18 @@ OPTIONS = (
     Option(
         "--rdt-seed", "seed of everything that is chosen at random", metavar="N", default="random, shown in the header"
     ),
+    Option(
+        "--rdt-address",
+        "existing Ray cluster for the engines that need Ray, host:port or auto; it is left as it was",
+        metavar="ADDR",
+        default="a private one, started for the run",
+    ),
+    Option(
+        "--rdt-nodes",
+        "spread the actors over this many nodes of the cluster; a private one gets as many, all on this machine",
+        metavar="N",
+        default="1",
+    ),
     Option("--rdt-clauses", "show every clause of the contract and the checks that cover it, then exit", ini=False),
 )
 
@@ -100,6 +113,9 @@ class Settings:
     report: str | None
     """The report's folder; None: no report."""
     seed: int | None
+    address: str | None
+    """Of an existing Ray cluster; None: a private one."""
+    nodes: int
 
 
 def register(parser: pytest.Parser) -> None:
@@ -135,18 +151,21 @@ def read(config: pytest.Config) -> Settings | None:
     if transport is None:
         _complain_about_idle_options(config)
         return None
-    seed = _text(config, "--rdt-seed")
-    if seed is not None and not (seed.isascii() and seed.isdigit()):
-        raise pytest.UsageError(f"--rdt-seed: {seed!r} is not a whole number from 0 up")
+    engines = _engines(config)
+    nodes = _number(config, "--rdt-nodes", 1, MOST_NODES)
+    address = _text(config, "--rdt-address")
+    _complain_about_no_ray(engines, {"--rdt-address": address is not None, "--rdt-nodes": nodes not in (None, 1)})
     return Settings(
         transport=transport,
         from_command_line=config.getoption("rdt_transport") is not None,
-        engines=_engines(config),
+        engines=engines,
         devices=_several(config, "--rdt-devices"),
         data_type=_one(config, "--rdt-data-type"),
         profile=_one(config, "--rdt-profile") or "standard",
         report=None if _flag(config, "--no-rdt-report") else _text(config, "--rdt-report") or "rdt-report",
-        seed=None if seed is None else int(seed),
+        seed=_number(config, "--rdt-seed", 0),
+        address=address,
+        nodes=nodes or 1,
     )
 
 
@@ -169,6 +188,16 @@ def _text(config: pytest.Config, name: str) -> str | None:
     key = _option(name).key
     given = config.getoption(key)
     return given if given is not None else config.getini(key) or None
+
+
+def _number(config: pytest.Config, name: str, least: int, most: int | None = None) -> int | None:
+    value = _text(config, name)
+    if value is None:
+        return None
+    if value.isascii() and value.isdigit() and least <= int(value) and (most is None or int(value) <= most):
+        return int(value)
+    allowed = f"from {least} up" if most is None else f"from {least} to {most}"
+    raise pytest.UsageError(f"{name}: {value!r} is not a whole number {allowed}")
 
 
 def _flag(config: pytest.Config, name: str) -> bool:
@@ -205,6 +234,13 @@ def _check_choices(name: str, values: Sequence[str]) -> None:
 
 def _option(name: str) -> Option:
     return next(option for option in OPTIONS if option.name == name)
+
+
+def _complain_about_no_ray(engines: tuple[str, ...], given: dict[str, bool]) -> None:
+    """What is said of Ray's cluster would do nothing on an engine that has none."""
+    idle = [name for name, said in given.items() if said]
+    if idle and not set(engines) & {"cluster", "ray"} and engines:
+        raise pytest.UsageError(f"{', '.join(idle)}: the local engine needs no Ray; choose another --rdt-engine")
 
 
 def _complain_about_idle_options(config: pytest.Config) -> None:

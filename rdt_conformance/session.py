@@ -49,7 +49,10 @@ SESSION = pytest.StashKey["Session"]()
 @pytest.fixture
 def rdt(request: pytest.FixtureRequest) -> Bench:
     """The transport under test, set up on one engine."""
-    return request.config.stash[SESSION].bench(request.param)
+    try:
+        return request.config.stash[SESSION].bench(request.param)
+    except RayProblem as problem:  # every check has the same to say then, and the verdict says it once
+        pytest.skip(str(problem))
 
 
 class SuiteModule(pytest.Module):
@@ -84,9 +87,11 @@ class Session:
         self._settings = settings
         self._workerinput: dict[str, Any] | None = getattr(config, "workerinput", None)
         self._report_folder = _report_folder(config, settings)
-        self.target = resolve(settings.transport, devices=settings.devices, data_type=settings.data_type)
+        self.target = resolve(
+            settings.transport, devices=settings.devices, data_type=settings.data_type, nodes=settings.nodes
+        )
         self._engines_of_run = _engines(settings, self.target)
-        self._engines = Engines()
+        self._engines = Engines(settings.address, settings.nodes)
         self._bench: Bench | None = None
         self.seed = self._choose_seed()
         self.verdict: Verdict | None = None
@@ -114,10 +119,13 @@ class Session:
     def pytest_report_header(self) -> list[str]:
         """What is judged, how each fact of it was learnt, and how the run can be repeated."""
         packages = environment()["packages"]
+        settings = self._settings
+        nodes = f"{settings.nodes} nodes, " if settings.nodes > 1 else ""
+        joined = f" at {settings.address}" if settings.address else ""
         return [
             *self.target.header_lines(),
-            f"rdt run: engine {', '.join(self._engines_of_run)}, profile {self._settings.profile}, "
-            f"--rdt-seed={self.seed}, ray {packages['ray']}, torch {packages['torch']}",
+            f"rdt run: engine {', '.join(self._engines_of_run)}, profile {settings.profile}, "
+            f"--rdt-seed={self.seed}, {nodes}ray {packages['ray']}{joined}, torch {packages['torch']}",
         ]
 
     @pytest.hookimpl(optionalhook=True)
@@ -185,8 +193,21 @@ class Session:
     def pytest_runtestloop(self, session: pytest.Session) -> Iterator[Any]:
         """Remember that tests were really run; ``--collect-only`` and the like earn no verdict."""
         self._running = not session.config.option.collectonly
+        if self._running and self._settings.address is not None:
+            self._join_ray()
         with interrupts.heeded(), _without_caches() if self._whole else nullcontext():
             return (yield)
+
+    def _join_ray(self) -> None:
+        """Now, as a wrong address is found out better before the local engine has done its work than after.
+
+        Raises:
+            pytest.UsageError: there is none.
+        """
+        try:
+            self._engines.start_ray()
+        except RayProblem as problem:
+            raise pytest.UsageError(f"--rdt-address: {problem}") from None
 
     def pytest_runtest_logstart(self) -> None:
         """Begin no test after Ctrl-C."""
@@ -209,8 +230,8 @@ class Session:
             report.longrepr = str(error)
         elif error and _check(item) and call.when != "teardown" and not _has_result(item):
             outcome: Outcome = "not run" if call.when == "setup" else "error"
-            said = f"skipped: {error}" if isinstance(error, pytest.skip.Exception) else describe(error)
-            _attach(item, _result_without_run(item, outcome, f"{call.when}: {said}"))
+            said = str(error) if isinstance(error, pytest.skip.Exception) else f"{call.when}: {describe(error)}"
+            _attach(item, _result_without_run(item, outcome, said))
             report.user_properties = list(item.user_properties)
         return report
 

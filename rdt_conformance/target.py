@@ -56,6 +56,8 @@ class Target:
     """Whether it brings its own fetch and wait, instead of the interface's, which receive at once."""
     needs_process: Fact[bool]
     note: Fact[str]
+    nodes: int = 1
+    """Over how many nodes the run spreads its actors."""
 
     def applies(self, clause: Clause) -> bool:
         """Whether the clause speaks of this transport at all."""
@@ -81,6 +83,8 @@ class Target:
                 return self.one_sided.value and self.takes_buffers
             case Applies.CUDA:
                 return "cuda" in self.devices.value
+            case Applies.SEVERAL_NODES:
+                return self.nodes > 1
 
     @property
     def takes_buffers(self) -> bool:
@@ -117,7 +121,7 @@ class Target:
         ]
 
 
-def resolve(spec: str, *, devices: Sequence[str] | None = None, data_type: str | None = None) -> Target:
+def resolve(spec: str, *, devices: Sequence[str] | None = None, data_type: str | None = None, nodes: int = 1) -> Target:
     """Find the transport that `spec` names, look at it, and make sure that it can be run.
 
     One instance is built and dropped. Imports Ray, torch and the author's module.
@@ -126,6 +130,7 @@ def resolve(spec: str, *, devices: Sequence[str] | None = None, data_type: str |
         spec: the target, in any form of `rdt_conformance.locate.FORMS`.
         devices: the user's choice of device types; overrules a profile.
         data_type: the user's choice out of `rdt_conformance.options.DATA_TYPES`; overrules a profile.
+        nodes: over how many nodes the run spreads its actors.
 
     Raises:
         TargetProblem: it cannot be run at all.
@@ -146,6 +151,7 @@ def resolve(spec: str, *, devices: Sequence[str] | None = None, data_type: str |
         own_fetch=_own_fetch(transport),
         needs_process=Fact(profile.needs_process, "profile") if profile else Fact(False, "default"),
         note=Fact(profile.note, "profile") if profile else Fact("", "default"),
+        nodes=nodes,
     )
 
 

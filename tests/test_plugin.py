@@ -222,6 +222,7 @@ SEEN_TO_WORK = {
     "rdt_seed": ("77", "rdt run: *--rdt-seed=77,*"),
     "rdt_report": ("elsewhere", "report: */elsewhere/report.json"),
     "rdt_transport": (TARGET, f"rdt transport: {TARGET}"),
+    "rdt_nodes": ("2", "rdt run: *, 2 nodes, *"),
 }
 
 
@@ -243,7 +244,7 @@ def test_an_option_and_its_ini_twin_do_the_same(run: Run, pytester: pytest.Pytes
 
 
 def test_the_seen_options_are_all_there_are() -> None:
-    assert set(SEEN_TO_WORK) | {"no_rdt_report", "rdt_clauses"} == {option.key for option in OPTIONS}
+    assert set(SEEN_TO_WORK) | {"no_rdt_report", "rdt_clauses", "rdt_address"} == {option.key for option in OPTIONS}
 
 
 BAD_VALUES = {
@@ -256,6 +257,8 @@ BAD_VALUES = {
     "--rdt-profile=slow": "--rdt-profile: 'slow' is not known; choose from quick, standard, thorough",
     "--rdt-seed=-1": "--rdt-seed: '-1' is not a whole number from 0 up",
     "--rdt-seed=x": "--rdt-seed: 'x' is not a whole number from 0 up",
+    "--rdt-nodes=0": "--rdt-nodes: '0' is not a whole number from 1 to 16",
+    "--rdt-nodes=many": "--rdt-nodes: 'many' is not a whole number from 1 to 16",
     "--rdt-report=in_the_way/deeper": "--rdt-report: nothing can be written to",
     "--rdt-transport=nope:Nope": "there is no module 'nope'",
 }
@@ -276,6 +279,13 @@ def test_an_option_that_would_do_nothing_is_refused(run: Run) -> None:
     result = run("--rdt-profile=quick", transport="")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: --rdt-profile: nothing to do without a transport; add --rdt-transport=TARGET"])
+
+
+@pytest.mark.parametrize("idle", ["--rdt-nodes=2", "--rdt-address=auto"])
+def test_an_option_for_ray_is_refused_without_it(run: Run, idle: str) -> None:
+    result = run(idle, "--rdt-engine=local")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {idle.split('=')[0]}: the local engine needs no Ray; *"])
 
 
 def test_the_clauses_can_be_listed_without_a_transport(run: Run) -> None:

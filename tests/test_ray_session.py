@@ -137,7 +137,7 @@ def test_private_and_gone_after_an_interrupt(short: Path) -> None:
         with pytest.raises(RayProblem, match=r"^no Ray can be reached at 127.*[Aa]uthenticat") as refused:
             RaySession(address=told["address"], seconds=60).start()
         assert "\n" not in str(refused.value)
-        with token_shown(str(ours.directory() / "token")), RaySession(address=told["address"]) as joined:
+        with token_shown(str(ours.directory() / "token")), RaySession(told["address"], nodes=2) as joined:
             assert not joined.is_ours
             assert sorted(joined.node_ids) == sorted(told["node_ids"])
         assert ours.named("raylet").is_running()

@@ -112,6 +112,7 @@ def shown(verdict: Verdict, report_path: Path | None = Path("rdt-report/report.j
         ("a:", "one\n  two", {}, ["a: one two"]),
         ("a:", "", {}, ["a:"]),
         ("a:", "unbreakable-and-long", {}, ["a: unbreakable-and-long"]),
+        ("a very long:", "one two", {"indent": 2}, ["  a very", "    long:", "    one two"]),
     ],
 )
 def test_a_paragraph_is_wrapped_under_its_first_word(

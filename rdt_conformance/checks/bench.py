@@ -58,6 +58,7 @@ class Bench:
         self._engine = start(engine, self.registration)
         self._world: World | None = None
         self._hangs = 0
+        self._together = False
         self._transfers_before = 0
         self.refusal_told = False
         """A check has said that nothing can be sent (`Carries.refusal`); it takes no more than one."""
@@ -72,17 +73,26 @@ class Bench:
 
     @functools.cached_property
     def carries(self) -> Carries:
-        """What the transport carries at all."""
-        return find_out(self)
+        """What the transport carries at all. From now on one that stays within a node may do so."""
+        found = find_out(self)
+        self._together = bool(found.one_node)
+        return found
 
     def seed_for(self, check: str) -> int:
         """A seed that depends on the run and the check alone, so that a check replays the same on its own."""
         digest = hashlib.sha256(f"{self.seed}:{check}:{self.engine}".encode()).digest()
         return int.from_bytes(digest[:8], "big")
 
-    def new_world(self, settings: Settings = AS_IN_RAY, *, used: bool = True) -> World:
-        """A fresh world; `release` it in the end. Unless `used`, its actors have never touched the transport."""
-        return self._engine.new_world(settings, self.kind.simple(16) if used else None)
+    def new_world(self, settings: Settings = AS_IN_RAY, *, used: bool = True, together: bool | None = None) -> World:
+        """A fresh world; `release` it in the end.
+
+        Args:
+            settings: what Ray would read from its environment.
+            used: its actors have touched the transport once.
+            together: all of them are on one node; None: only if the transport refuses anything else.
+        """
+        first_use = self.kind.simple(16) if used else None
+        return self._engine.new_world(settings, first_use, together=self._together if together is None else together)
 
     def acquire(self) -> World:
         """A clean world for one example: a fresh one, or that of an earlier example that ended well."""

@@ -41,6 +41,8 @@ class Carries:
     """The exception that this is about, with the author's frames only."""
     nothing: bool = False
     """The transport refuses every plain payload there is, and not only those that most checks send."""
+    one_node: str = ""
+    """The error with which it refuses to go from one node to another, if it does and carries within one."""
 
 
 def find_out(bench: Bench) -> Carries:
@@ -51,6 +53,10 @@ def find_out(bench: Bench) -> Carries:
     prober = _Prober(bench)
     try:
         plainest = prober.carries(bench.kind.simple(256))
+        one_node = ""
+        if prober.raised is not None and bench.target.nodes > 1:
+            one_node, prober = _within_node(prober, bench)
+            plainest = plainest or bool(one_node)
         refused = prober.refused
         if not plainest and refused is None:
             return Carries()
@@ -60,7 +66,7 @@ def find_out(bench: Bench) -> Carries:
     finally:
         prober.close()
     if refused is None:
-        return Carries(frozenset(name for name, carried in traits.items() if not carried))
+        return Carries(frozenset(name for name, carried in traits.items() if not carried), one_node=one_node)
     nothing = not any(traits.values())
     what = (
         "not even one plain tensor could be sent"
@@ -76,6 +82,18 @@ def find_out(bench: Bench) -> Carries:
     )
 
 
+def _within_node(prober: _Prober, bench: Bench) -> tuple[str, _Prober]:
+    """Whether what failed between nodes works within one: the error then, and who goes on, else ``""``."""
+    raised = prober.raised
+    assert raised is not None
+    within = _Prober(bench, together=True)
+    if not within.carries(bench.kind.simple(256)):
+        within.close()
+        return "", prober
+    prober.close()
+    return f"{origin_of(raised)} raised {describe_error(raised)}", within
+
+
 class _Raised(Exception):
     """A call of the transport raised an error."""
 
@@ -87,12 +105,15 @@ class _Raised(Exception):
 class _Prober:
     """Sends payloads in a world of its own, which is replaced whenever a payload has got lost in it."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: Bench, *, together: bool = False) -> None:
         self._bench = bench
+        self._together = together
         self._world: World | None = None
         self._seconds = Patience.call
         self.refused: BaseException | None = None
         """The error that refused the last payload, if that is why it was not carried."""
+        self.raised: BaseException | None = None
+        """The error that the last payload ended in, whether it was refused or lost."""
 
     def carries(self, payload: Payload) -> bool:
         """Whether a payload arrives exactly.
@@ -102,8 +123,8 @@ class _Prober:
             NoProcess: there are no actors to send it between.
         """
         interrupts.check()
-        self.refused = None
-        world = self._world = self._world or self._bench.new_world(used=False)
+        self.refused = self.raised = None
+        world = self._world = self._world or self._bench.new_world(used=False, together=self._together)
         carried = again = False
         try:
             carried = self._round_trip(world, payload)
@@ -111,6 +132,7 @@ class _Prober:
         except _Raised as raised:
             origin = origin_of(raised.error)
             again = origin is not None and origin.method in _BEFORE_SENDING
+            self.raised = raised.error
             self.refused = raised.error if again else None
         except Hung:
             self._seconds = _ONCE_HUNG
@@ -130,7 +152,12 @@ class _Prober:
         sending = None
         if not self._bench.target.one_sided.value:
             sending = source.send(obj_id, tensors, metadata, comm)
-        received = self._value(destination.recv(obj_id, metadata, comm))
+        receiving = destination.recv(obj_id, metadata, comm)
+        if sending is not None:
+            receiving.wait_with(sending, self._seconds)
+            if sending.done():
+                self._value(sending)  # one that has failed leaves its receive waiting for ever
+        received = self._value(receiving)
         if sending is not None:
             self._value(sending)
         return not received.differences(payload)

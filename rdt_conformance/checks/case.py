@@ -186,8 +186,8 @@ class Case:
         """This example leaves calls under way on purpose; its world is not used again."""
         self.left_blocked = True
 
-    def renew(self, settings: Settings = AS_IN_RAY, *, used: bool = False) -> None:
-        """Go on in a fresh world with other settings. Unless `used`, its actors have never touched the transport."""
+    def renew(self, settings: Settings = AS_IN_RAY, *, used: bool = False, together: bool | None = None) -> None:
+        """Go on in a fresh world, see `Bench.new_world`."""
         self.bench.release(self.world, again=False)
-        self.world = self.bench.new_world(settings, used=used)
+        self.world = self.bench.new_world(settings, used=used, together=together)
         self.renewed = True

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import hypothesis.internal.conjecture.engine as hypothesis_engine
 from hypothesis import HealthCheck, Phase, strategies as st
-from hypothesis.errors import Flaky, Unsatisfiable
+from hypothesis.errors import Flaky, Unsatisfiable, UnsatisfiedAssumption
 
 from rdt_conformance import interrupts
 from rdt_conformance.checks.bench import Bench
@@ -143,10 +143,10 @@ class Examination:
         case = Case(self._bench, self._bench.acquire(), self._spec.clauses, data)
         clean = False
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                self._spec.body(case)
+            given_up = self._carry_out(case)
             clean = self._tidy(case)
+            if given_up is not None:
+                raise given_up
         except Broken as failure:
             self._failure = self._describe(case, failure.clause, failure.happened, failure)
             raise
@@ -170,6 +170,16 @@ class Examination:
         self._take_facts(case.facts)
         for clause, happened in case.advice:
             self._advice.setdefault(clause, self._describe(case, clause, happened, None))
+
+    def _carry_out(self, case: Case) -> UnsatisfiedAssumption | None:
+        """Run the check; why it gave up this example, which has not harmed the world, if it did."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                self._spec.body(case)
+            except UnsatisfiedAssumption as given_up:
+                return given_up
+        return None
 
     def _take_facts(self, facts: dict[str, Any]) -> None:
         for name, value in facts.items():
@@ -206,9 +216,10 @@ class Examination:
 
     def _replay(self) -> str:
         bench = self._bench
+        nodes = f"--rdt-nodes={bench.target.nodes} " if bench.target.nodes > 1 else ""
         return (
             f"pytest --transport={shlex.quote(bench.target.spec)} --rdt-engine={bench.engine} "
-            f"--rdt-profile={bench.profile} --rdt-seed={bench.seed} -k {self._spec.name}"
+            f"{nodes}--rdt-profile={bench.profile} --rdt-seed={bench.seed} -k {self._spec.name}"
         )
 
     def _outcome(self) -> Any:

@@ -51,7 +51,8 @@ CLAUSES = (
         "R5",
         Area.FAULTS,
         Level.SHOULD,
-        sentence="The transport leaves no shared memory and no files on the machine when its processes have ended.",
+        sentence="The transport leaves no shared memory, no files and no processes of its own on the machine when the "
+        "actors have ended.",
         source="doc TensorTransportManager.garbage_collect",
         suffers="The machine fills up with the remains of earlier jobs until it has to be restarted.",
         engines=PROCESSES,
@@ -74,6 +75,18 @@ CLAUSES = (
         "listening sockets.",
         source="doc direct-transport.md",
         suffers="Anybody with an account on the machine can copy the model.",
+        engines=PROCESSES,
+    ),
+    Clause(
+        "R8",
+        Area.FAULTS,
+        Level.MUST,
+        sentence="The transport carries tensors exactly from one node to another, or refuses to with an error, in "
+        "bounded time.",
+        source="doc direct-transport.md#error-handling; src rdt_store.py __ray_recv__; src rdt_manager.py "
+        "_monitor_failures",
+        suffers="A job that works on one machine hangs, or computes with other numbers, on two.",
+        applies=Applies.SEVERAL_NODES,
         engines=PROCESSES,
     ),
 )

@@ -17,12 +17,15 @@ class Engine(Protocol):
     keeps_worlds: bool
     """Whether a world is too dear to be given up while it is clean. If not, every check gets new ones."""
 
-    def new_world(self, settings: Settings = AS_IN_RAY, first_use: Recipe | None = None) -> World:
+    def new_world(
+        self, settings: Settings = AS_IN_RAY, first_use: Recipe | None = None, *, together: bool = False
+    ) -> World:
         """A world in which nothing has happened yet.
 
         Args:
             settings: what Ray would read from its environment.
             first_use: see `World`.
+            together: all actors on the driver's node, whatever nodes there are.
         """
         ...
 

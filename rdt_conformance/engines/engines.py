@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rdt_conformance.engines.local import LocalEngine
-from rdt_conformance.engines.ray_session import RaySession
+from rdt_conformance.engines.ray_session import RayProblem, RaySession
 
 if TYPE_CHECKING:
     from rdt_conformance.engines.engine import Engine
@@ -17,12 +17,13 @@ class Engines:
 
     Args:
         address: of an existing Ray, see `RaySession`.
-        nodes: how many nodes to start, or to spread actors over.
+        nodes: how many nodes to spread actors over.
     """
 
     def __init__(self, address: str | None = None, nodes: int = 1) -> None:
         self._session = RaySession(address, nodes)
         self._started = False
+        self._problem: RayProblem | None = None
 
     def start(self, name: str, registration: Registration) -> Engine:
         """The engine `name` for one transport.
@@ -32,13 +33,27 @@ class Engines:
         """
         if name == "local":
             return LocalEngine(registration)
-        if not self._started:
-            self._session.start()
-            self._started = True
+        self.start_ray()
         from rdt_conformance.engines.cluster.engine import ClusterEngine
         from rdt_conformance.engines.ray.engine import RayEngine
 
         return (ClusterEngine if name == "cluster" else RayEngine)(self._session, registration)
+
+    def start_ray(self) -> None:
+        """Start or join Ray, if that has not been done. It is tried only once.
+
+        Raises:
+            RayProblem: that did not succeed, now or before.
+        """
+        if self._problem is not None:
+            raise self._problem
+        if not self._started:
+            try:
+                self._session.start()
+            except RayProblem as problem:
+                self._problem = problem
+                raise
+            self._started = True
 
     def stop(self) -> None:
         """Stop Ray if it was started."""

@@ -38,8 +38,10 @@ class LocalEngine:
     def __init__(self, registration: Registration) -> None:
         self._registration = registration
 
-    def new_world(self, settings: Settings = AS_IN_RAY, first_use: Recipe | None = None) -> World:
-        """See `Engine.new_world`."""
+    def new_world(
+        self, settings: Settings = AS_IN_RAY, first_use: Recipe | None = None, *, together: bool = False
+    ) -> World:
+        """See `Engine.new_world`. There is one node."""
         return local_world(self._registration, settings, first_use)
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ from rdt_conformance.engines.ray_connection import (
     token_shown,
     unreachable,
 )
-from rdt_conformance.engines.ray_keeper import Order, one_line
+from rdt_conformance.engines.ray_keeper import LOOPBACK, Order, one_line
 
 STOP_SECONDS = 30.0
 """The most that disconnecting, and then ending our processes, may take each."""
@@ -46,13 +46,15 @@ class RaySession:
 
     Args:
         address: of an existing cluster, as ``host:port`` or ``auto``. It is not changed, only joined and left.
-        nodes: how many nodes to start. All see the GPUs of this machine. Ignored if the cluster is not ours.
+        nodes: how many nodes to start, all of which see the GPUs of this machine, or to use of an existing cluster.
         cpus_per_node: a number that Ray schedules by, whatever the machine has. Ignored if the cluster is not ours.
         seconds: the most that starting, or reaching `address`, may take.
     """
 
     node_ids: list[str]
-    """The nodes alive at the start, as hex: the one this process is connected to first, the others in a fixed order."""
+    """The nodes to use, as hex: the one this process is connected to first, the others in a fixed order."""
+    host: str
+    """The address of this machine that they can reach."""
 
     def __init__(
         self, address: str | None = None, nodes: int = 1, cpus_per_node: int = 8, seconds: float = 120.0
@@ -60,6 +62,7 @@ class RaySession:
         self.address = address
         self.is_ours = False
         self.node_ids = []
+        self.host = LOOPBACK
         self._nodes = nodes
         self._cpus_per_node = cpus_per_node
         self._seconds = seconds
@@ -109,7 +112,7 @@ class RaySession:
         if self.address not in (None, "auto", connected):
             raise RayProblem(f"this process is connected to another Ray already, at {connected}, not {self.address}")
         self.address = connected
-        self.node_ids = alive_nodes()
+        self._choose_nodes()
 
     def _start_own(self) -> None:
         deadline = time.monotonic() + self._seconds
@@ -178,7 +181,17 @@ class RaySession:
             raise RayProblem(f"no Ray can be reached at {address}: {problem}")
         self._connect(address)
         self.address = found
-        self.node_ids = alive_nodes()
+        self._choose_nodes()
+
+    def _choose_nodes(self) -> None:
+        """Use as many nodes of an existing cluster as are wanted."""
+        import ray
+
+        alive = alive_nodes()
+        if len(alive) < self._nodes:
+            raise RayProblem(f"the Ray at {self.address} has {len(alive)} of {self._nodes} nodes")
+        self.node_ids = alive[: self._nodes]
+        self.host = ray.util.get_node_ip_address()
 
     def _connect(self, address: str) -> None:
         self._leaving.enter_context(silenced())

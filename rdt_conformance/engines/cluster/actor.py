@@ -6,6 +6,7 @@ import itertools
 import os
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -25,6 +26,7 @@ from rdt_conformance.engines.cluster.channel import (
     connect,
     dump_outcome,
     outcome_of,
+    this_machine,
 )
 from rdt_conformance.engines.cluster.recorder import SentHistory
 from rdt_conformance.engines.reference.context import inside
@@ -85,7 +87,7 @@ class ActorProcess:
             problem = describe(error)
         self._channel = Channel(connection, self._answered, _leave)
         self._outside = _Outside(self._channel)
-        self._channel.send(Hello(orders.process, os.getpid(), problem))
+        self._channel.send(Hello(orders.process, os.getpid(), this_machine(), time.perf_counter(), problem))
 
     def begin(self, name: str, settings: Settings) -> None:
         """Become a worker of a world, with a transport that is yet to be built."""

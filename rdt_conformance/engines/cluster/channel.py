@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from multiprocessing.connection import Client, Connection
+from pathlib import Path
 from typing import Any
 
 from rdt_conformance import pickling
@@ -28,6 +29,10 @@ class Hello:
     process: str
     """The name under which the fleet started it."""
     pid: int
+    machine: str
+    """See `this_machine`."""
+    now: float
+    """On its clock of ``time.perf_counter``."""
     problem: str = ""
 
 
@@ -37,7 +42,7 @@ class Began:
 
     number: int
     at: float
-    """On the clock of ``time.perf_counter``, which all processes of one machine share."""
+    """On the sender's clock of ``time.perf_counter``, which all processes of one machine share."""
     lane: str
     what: str
     obj_id: str
@@ -76,6 +81,13 @@ class Answer:
 
     number: int
     outcome: bytes
+
+
+def this_machine() -> str:
+    """Tells where a process id of this process means the same process: within one kernel and one container."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    numbers = Path("/proc/self/ns/pid")
+    return f"{boot.read_text().strip()} {numbers.readlink()}" if boot.exists() else socket.gethostname()
 
 
 class Channel:

@@ -30,13 +30,16 @@ class ClusterEngine:
 
     def __init__(self, session: RaySession, registration: Registration) -> None:
         self._registration = registration
-        self._fleet = Fleet(registration, session.node_ids)
+        self._fleet = Fleet(registration, session.node_ids, session.host)
         # As in Ray, a process has one instance of a transport, for as long as it lives; this one is no exception.
         self._registry = Registry((registration,), lasting=True)
 
-    def new_world(self, settings: Settings = AS_IN_RAY, first_use: Recipe | None = None) -> World:
-        """A driver, and actors whose processes have never built the transport; see `World` for `first_use`."""
-        host = ProcessHost(self._fleet, settings, History(), groups_for(self._registration))
+    def new_world(
+        self, settings: Settings = AS_IN_RAY, first_use: Recipe | None = None, *, together: bool = False
+    ) -> World:
+        """A driver, and actors whose processes have never built the transport; see `Engine.new_world`."""
+        groups = groups_for(self._registration)
+        host = ProcessHost(self._fleet, settings, History(), groups, together=together)
         host.add_driver(Worker(DRIVER, host, self._registry, host.history, settings))
         return World(host, ReferenceRdt(host, self._registration.name), self._registration.name, first_use)
 

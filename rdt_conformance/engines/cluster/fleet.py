@@ -21,7 +21,7 @@ import psutil
 from rdt_conformance import pickling
 from rdt_conformance.engines.base import NoProcess
 from rdt_conformance.engines.cluster.actor import WATCH, ActorProcess, Orders
-from rdt_conformance.engines.cluster.channel import Channel, Hello
+from rdt_conformance.engines.cluster.channel import Channel, Hello, this_machine
 from rdt_conformance.engines.reference.registry import Registration
 from rdt_conformance.engines.untyped import the_ray
 
@@ -39,6 +39,8 @@ class Remote:
     channel: Channel
     process: psutil.Process | None
     """None if it is on another machine."""
+    behind: float
+    """Seconds to add to its clock to have this process's; 0 on the same machine."""
     receive: Callable[[Any], None] | None = None
     """Gets what comes through the channel."""
     gone: Callable[[], None] | None = None
@@ -64,28 +66,28 @@ class Fleet:
 
     Args:
         registration: the transport under test; every process loads its class before it is handed out.
-        node_ids: where to place actors, one after the other, round and round.
+        node_ids: where actors can be placed.
         host: the address of this machine that actors can reach.
         actor_class: what to run in them, for an engine that needs more than `ActorProcess`.
-        spares: how many processes to keep ready.
+        spares: how many processes to keep ready on each node that has been used.
     """
 
     def __init__(
         self,
         registration: Registration,
         node_ids: Sequence[str],
-        host: str = "127.0.0.1",
+        host: str,
         actor_class: type[ActorProcess] = ActorProcess,
         spares: int = 1,
     ) -> None:
-        self._nodes = itertools.cycle(node_ids)
+        self._node_ids = node_ids
         self._actor_class = actor_class
         self._spares_wanted = spares
         self._secret = secrets.token_bytes(32)
         self._listener = Listener((host, 0), backlog=64, authkey=self._secret)
         self._registration, self._by_value = _pickled(registration)
         self._numbers = itertools.count(1)
-        self._starting: deque[str] = deque()
+        self._starting: list[deque[str]] = [deque() for _ in node_ids]
         self._handles: dict[str, Any] = {}
         self._arrived: dict[str, tuple[Hello, Remote]] = {}
         self._changed = threading.Condition()
@@ -93,19 +95,23 @@ class Fleet:
         self._stopped = False
         threading.Thread(target=self._accept, name="rdt-fleet", daemon=True).start()
 
-    def prepare(self, count: int) -> None:
-        """Have `count` processes started ahead of time, at least."""
-        while len(self._starting) < count:
-            self._start()
+    def prepare(self, count: int, node: int = 0) -> None:
+        """Have `count` processes started ahead of time on a node, at least."""
+        while len(self._starting[node]) < count:
+            self._starting[node].append(self._start(self._node_ids[node]))
 
-    def take(self) -> Remote:
+    def take(self, place: int = 0) -> Remote:
         """A process that has never built the transport, or anything else.
+
+        Args:
+            place: numbers the nodes round and round; 0 is the driver's.
 
         Raises:
             NoProcess: none could be started.
         """
-        self.prepare(1)
-        name = self._starting.popleft()
+        node = place % len(self._node_ids)
+        self.prepare(1, node)
+        name = self._starting[node].popleft()
         deadline = time.monotonic() + START_SECONDS
         with self._changed:
             while name not in self._arrived:
@@ -117,7 +123,7 @@ class Fleet:
             hello, remote = self._arrived.pop(name)
         if hello.problem:
             raise NoProcess(f"an actor's process could not load the class: {hello.problem}", of_the_transport=True)
-        self.prepare(self._spares_wanted)
+        self.prepare(self._spares_wanted, node)
         return remote
 
     def stop(self) -> None:
@@ -125,13 +131,13 @@ class Fleet:
         self._stopped = True
         with contextlib.suppress(OSError):
             self._listener.close()
-        for name in self._starting:
+        for name in itertools.chain(*self._starting):
             with contextlib.suppress(Exception):
                 the_ray().kill(self._handles[name])
         for remote in self._all:
             remote.kill()
 
-    def _start(self) -> None:
+    def _start(self, node_id: str) -> str:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         name = f"process{next(self._numbers)}"
@@ -143,10 +149,10 @@ class Fleet:
             max_restarts=0,
             enable_tensor_transport=True,
             concurrency_groups={"rdt_io": 1, WATCH: 4},
-            scheduling_strategy=NodeAffinitySchedulingStrategy(next(self._nodes), soft=False),
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
         )(self._actor_class)
         self._handles[name] = actor.remote(orders)
-        self._starting.append(name)
+        return name
 
     def _problem(self, name: str) -> str:
         """Why a process will never arrive; empty if it still may."""
@@ -193,9 +199,11 @@ class Fleet:
     def _introduce(self, hello: Hello, channel: list[Channel]) -> Remote:
         with self._changed:
             process = None
+            here = hello.machine == this_machine()
             with contextlib.suppress(psutil.Error):
-                process = psutil.Process(hello.pid)
-            remote = Remote(self._handles[hello.process], channel[0], process)
+                process = psutil.Process(hello.pid) if here else None
+            behind = 0.0 if here else time.perf_counter() - hello.now
+            remote = Remote(self._handles[hello.process], channel[0], process, behind)
             self._all.append(remote)
             self._arrived[hello.process] = (hello, remote)
             self._changed.notify_all()

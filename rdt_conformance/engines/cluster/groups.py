@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from rdt_conformance.engines.reference.registry import Registration
+from rdt_conformance.engines.untyped import the_ray
 
 FEWEST = 4
 """Actors to begin with: a group cannot grow, and making a new one takes a second."""
+_LEAVE_SECONDS = 30.0
 
 
 class RayGroups:
@@ -26,7 +28,10 @@ class RayGroups:
         """Let these actors, and no others, talk to each other."""
         from ray.experimental.collective import create_collective_group
 
+        members = list(self._group.actors) if self._group is not None else []
         self.end()
+        # Ray 2.60 leaves a process in the torch.distributed world of its first group, which has another size.
+        the_ray().get([member.__ray_call__.remote(_leave_torch_world) for member in members], timeout=_LEAVE_SECONDS)
         self._group = create_collective_group(list(handles), backend=self._backend)
 
     def destroy(self, name: str) -> None:
@@ -58,3 +63,10 @@ def groups_for(registration: Registration) -> RayGroups | None:
     if issubclass(registration.transport_class, CollectiveTensorTransport):
         return RayGroups(registration.name)
     return None
+
+
+def _leave_torch_world(actor: Any) -> None:
+    import torch.distributed
+
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()

@@ -40,14 +40,25 @@ class ProcessHost:
         settings: what Ray would read from its environment.
         history: of all processes.
         groups: Ray's collective groups, for a transport that needs them.
+        together: start all actors on the driver's node, not on one after the other.
     """
 
-    def __init__(self, fleet: Fleet, settings: Settings, history: History, groups: RayGroups | None = None) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        settings: Settings,
+        history: History,
+        groups: RayGroups | None = None,
+        *,
+        together: bool = False,
+    ) -> None:
         self.at_least = FEWEST if groups else 1
         self._groups = groups
         self.history = history
         self.settings = settings
         self._fleet = fleet
+        self._together = together
+        self._places: dict[str, int] = {}
         self._here = ThreadHost((), history, settings, reached_by=self)
         self._remotes: dict[str, Remote] = {}
         self._handles: dict[str, Any] = {}
@@ -76,7 +87,8 @@ class ProcessHost:
 
     def start(self, name: str) -> None:
         """See `host.Processes.start`."""
-        remote = self._fleet.take()
+        place = 0 if self._together else self._places.setdefault(name, len(self._places) + 1)
+        remote = self._fleet.take(place)
         remote.receive = lambda message: self._received(name, remote, message)
         remote.gone = lambda: self._lost(name, remote)
         the_ray().get(remote.handle.begin.remote(name, self.settings), timeout=_LOOK_SECONDS)
@@ -144,12 +156,12 @@ class ProcessHost:
     def _received(self, name: str, remote: Remote, message: Any) -> None:
         """Deal with what an actor says unasked."""
         if isinstance(message, Began):
-            began = self.history.begin(name, message.lane, message.what, message.obj_id, message.at)
+            began = self.history.begin(name, message.lane, message.what, message.obj_id, message.at + remote.behind)
             self._events[name, message.number] = began
         elif isinstance(message, Ended):
             event = self._events.pop((name, message.number))
             event.outcome = message.outcome
-            self.history.end(event, message.at, failed=message.failed)
+            self.history.end(event, message.at + remote.behind, failed=message.failed)
         elif isinstance(message, Request):
             self._forward(remote, message)
         elif isinstance(message, Kill):
@@ -259,16 +271,18 @@ class ProcessHost:
             try:
                 asked = remote.handle.stacks.options(concurrency_group=WATCH).remote()
                 parts.append(ray.get(asked, timeout=_LOOK_SECONDS / 6))
+            except ray.exceptions.RayActorError:
+                continue  # it has just died, so nothing is stuck in it
             except Exception:
                 parts.append(f"{name} does not answer")
         return "\n".join(part for part in parts if part)
 
     def stop(self) -> None:
         """See `host.Processes.stop`."""
-        if self._groups is not None:
-            self._groups.end()
         for name in list(self._remotes):
             self.kill(name)
+        if self._groups is not None:
+            self._groups.end()  # after that: an actor that is stuck in a transfer would not answer
         self._here.stop()
         self._answers.put(None)
 

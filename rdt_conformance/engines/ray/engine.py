@@ -37,14 +37,16 @@ class RayEngine:
         self._registration = registration
         self._registry = RayRegistry(registration)
         self._registry.register_with_ray()
-        self._fleet = Fleet(registration, session.node_ids, actor_class=RayActorProcess)
+        self._fleet = Fleet(registration, session.node_ids, session.host, RayActorProcess)
 
-    def new_world(self, settings: Settings = AS_IN_RAY, first_use: Recipe | None = None) -> World:
+    def new_world(
+        self, settings: Settings = AS_IN_RAY, first_use: Recipe | None = None, *, together: bool = False
+    ) -> World:
         """See `Engine.new_world`."""
         history = History()
         record_in(Place(DRIVER, history))
         set_fetch_fail_timeout(None, settings.fetch_fail_timeout)
-        host = RayHost(self._fleet, settings, history, groups_for(self._registration))
+        host = RayHost(self._fleet, settings, history, groups_for(self._registration), together=together)
         host.add_driver(RayWorker(DRIVER, host, self._registry, history, settings))
         return World(host, RayRdt(host, self._registration.name), self._registration.name, first_use)
 
