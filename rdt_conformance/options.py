@@ -51,7 +51,8 @@ OPTIONS = (
     Option(
         "--rdt-engine",
         "what carries the transfers: the reference RDT in this process (local) or with each actor in a Ray process of "
-        "its own (cluster), or Ray's own RDT (ray); auto is local, or cluster for a transport that needs a process",
+        "its own (cluster), or Ray's own RDT (ray); auto is local and ray, or local alone if quick, with cluster instead of "
+        "local for a transport that needs a process",
         metavar="LIST",
         default="auto",
         choices=("auto", *ENGINES),
@@ -72,7 +73,7 @@ OPTIONS = (
     ),
     Option(
         "--rdt-profile",
-        "how much is tried: quick (about 30 s on two idle cores), standard (about 2 min), thorough (for nightly runs)",
+        "how much is tried: quick (about 30 s on two idle cores), standard (about 3 min), thorough (for nightly runs)",
         metavar="NAME",
         default="standard",
         choices=PROFILES,

@@ -9,6 +9,7 @@ import json
 import os
 import secrets
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -24,6 +25,16 @@ from rdt_conformance.checks.bench import Bench
 from rdt_conformance.engines.engines import Engines
 from rdt_conformance.engines.ray_session import RayProblem
 from rdt_conformance.environment import environment
+from rdt_conformance.items import (
+    RESULT,
+    attach,
+    check_of,
+    engine_of,
+    has_result,
+    must_check_of,
+    properties,
+    result_without_run,
+)
 from rdt_conformance.leaving import leave_in_time
 from rdt_conformance.options import Settings
 from rdt_conformance.report import json_report, terminal
@@ -33,11 +44,7 @@ from rdt_conformance.target import Target, TargetProblem, resolve
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
-    from rdt_conformance.checks.check import CheckSpec
     from rdt_conformance.verdict import Verdict
-
-RESULT = "rdt"
-"""The user property that carries a `CheckResult` as JSON text, also from a worker of xdist to its controller."""
 
 NARROWING = ("keyword", "markexpr", "deselect", "lf", "stepwise", "ignore", "ignore_glob")
 """pytest's options that leave checks out."""
@@ -100,7 +107,10 @@ class Session:
         if self._whole:
             config.args = [str(path) for path in paths.suite_files()]
             config.args_source = pytest.Config.ArgsSource.ARGS
-        self._selected = 0
+        self._selected: Counter[str] = Counter()
+        """Checks of each engine."""
+        self._shown = ""
+        """The engine that was announced last."""
         self._running = False
         self._results: list[CheckResult] = []
         self._other_failures = False
@@ -152,7 +162,7 @@ class Session:
         if self._bench is None or self._bench.engine != engine:
             self._close_bench()
             start = self._engines.start
-            alone = self._selected == 1
+            alone = self._selected.total() == 1
             self._bench = Bench(self.target, engine, start, self._settings.profile, self.seed, alone=alone)
         return self._bench
 
@@ -164,28 +174,28 @@ class Session:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Leave out the checks that have nothing to say about this transport on this engine."""
-        idle = [item for item in items if _check(item) and not self._applies(item)]
+        idle = [item for item in items if check_of(item) and not self._applies(item)]
         if idle:
             items[:] = [item for item in items if item not in idle]
             config.hook.pytest_deselected(items=idle)
         order = {engine: number for number, engine in enumerate(self._engines_of_run)}
-        items.sort(key=lambda item: order[_engine(item)] if _check(item) else -1)  # one engine after the other
+        items.sort(key=lambda item: order[engine_of(item)] if check_of(item) else -1)  # one engine after the other
         for item in items:
-            if _check(item):
+            if check_of(item):
                 # The project may turn warnings into errors; those of a transport are not for pytest to judge.
                 item.add_marker(pytest.mark.filterwarnings("default"))
 
     def _applies(self, item: pytest.Item) -> bool:
         # The first clause says whom a check is for; the others are decided along the way.
-        check = _must_check(item)
+        check = must_check_of(item)
         first = contract.clause(check.clauses[0])
-        if check.ray_limit and _engine(item) == "ray":
+        if check.ray_limit and engine_of(item) == "ray":
             return False
-        return self.target.applies(first) and _engine(item) in first.engines
+        return self.target.applies(first) and engine_of(item) in first.engines
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Count what was selected; a check that runs alone is a replay."""
-        self._selected = sum(_check(item) is not None for item in session.items)
+        self._selected = Counter(engine_of(item) for item in session.items if check_of(item))
 
     # --- during the run -------------------------------------------------------------------------------------------
 
@@ -209,6 +219,16 @@ class Session:
         except RayProblem as problem:
             raise pytest.UsageError(f"--rdt-address: {problem}") from None
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> None:
+        """Say which engine is at work: the names of the areas that pytest shows come again for each."""
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is None or not check_of(item) or len(self._engines_of_run) == 1 or engine_of(item) == self._shown:
+            return
+        self._shown = engine_of(item)
+        reporter.ensure_newline()
+        reporter.write_line(f"rdt engine {self._shown}: {self._selected[self._shown]} checks")
+
     def pytest_runtest_logstart(self) -> None:
         """Begin no test after Ctrl-C."""
         interrupts.check()
@@ -216,10 +236,10 @@ class Session:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> None:
         """Attach the result of a check to its test."""
-        if _check(item) and isinstance(item, pytest.Function):
+        if check_of(item) and isinstance(item, pytest.Function):
             bench = item.funcargs["rdt"]
             assert isinstance(bench, Bench), bench
-            bench.record = lambda result: _attach(item, result)
+            bench.record = lambda result: attach(item, result)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[Any]:
@@ -228,10 +248,10 @@ class Session:
         error = call.excinfo.value if call.excinfo else None
         if isinstance(error, CheckBroken):
             report.longrepr = str(error)
-        elif error and _check(item) and call.when != "teardown" and not _has_result(item):
+        elif error and check_of(item) and call.when != "teardown" and not has_result(item):
             outcome: Outcome = "not run" if call.when == "setup" else "error"
             said = str(error) if isinstance(error, pytest.skip.Exception) else f"{call.when}: {describe(error)}"
-            _attach(item, _result_without_run(item, outcome, said))
+            attach(item, result_without_run(item, outcome, said))
             report.user_properties = list(item.user_properties)
         return report
 
@@ -243,7 +263,7 @@ class Session:
         told = [value for name, value in report.user_properties if name == RESULT]
         results = [CheckResult.from_json(json.loads(str(text))) for text in told]
         report.user_properties = [pair for pair in report.user_properties if pair[0] != RESULT]
-        report.user_properties += [pair for result in results for pair in _properties(result)]
+        report.user_properties += [pair for result in results for pair in properties(result)]
         if report.when == "teardown":
             self._other_failures |= report.failed
         else:
@@ -366,44 +386,9 @@ def _engines(settings: Settings, target: Target) -> tuple[str, ...]:
             f"{target.spec} needs a process of its own [{target.needs_process.learnt}]: "
             "leave out --rdt-engine, or choose cluster or ray"
         )
-    return settings.engines or (("cluster",) if needs_process else ("local",))
-
-
-def _check(item: pytest.Item) -> CheckSpec | None:
-    return getattr(getattr(item, "function", None), "__rdt_check__", None)
-
-
-def _must_check(item: pytest.Item) -> CheckSpec:
-    check = _check(item)
-    assert check is not None, item
-    return check
-
-
-def _engine(item: pytest.Item) -> str:
-    assert isinstance(item, pytest.Function), item
-    return str(item.callspec.params["rdt"])
-
-
-def _attach(item: pytest.Item, result: CheckResult) -> None:
-    item.user_properties.append((RESULT, json.dumps(result.to_json())))
-
-
-def _has_result(item: pytest.Item) -> bool:
-    return any(name == RESULT for name, _ in item.user_properties)
-
-
-def _result_without_run(item: pytest.Item, outcome: Outcome, reason: str) -> CheckResult:
-    check = _must_check(item)
-    return CheckResult(check.name, _engine(item), check.clauses, outcome, reason=reason)
-
-
-def _properties(result: CheckResult) -> Iterator[tuple[str, str]]:
-    """The little of a result that tools for JUnit files can show."""
-    broken = [failure.clause for failure in result.failures]
-    yield "rdt_outcome", "warned" if result.outcome == "passed" and broken else result.outcome
-    yield "rdt_clauses", " ".join(result.clauses)
-    if broken:
-        yield "rdt_broken", " ".join(broken)
+    base = "cluster" if needs_process else "local"
+    asks_for_ray = settings.profile != "quick" or settings.nodes > 1 or settings.address is not None
+    return settings.engines or ((base, "ray") if asks_for_ray else (base,))
 
 
 def _report_folder(config: pytest.Config, settings: Settings) -> Path | None:

@@ -149,7 +149,7 @@ def resolve(spec: str, *, devices: Sequence[str] | None = None, data_type: str |
         one_sided=_claim(spec, transport, "is_one_sided"),
         can_abort=_claim(spec, instance, "can_abort_transport"),
         own_fetch=_own_fetch(transport),
-        needs_process=Fact(profile.needs_process, "profile") if profile else Fact(False, "default"),
+        needs_process=_needs_process(transport, profile),
         note=Fact(profile.note, "profile") if profile else Fact("", "default"),
         nodes=nodes,
     )
@@ -317,6 +317,17 @@ def _data_type(
             f"it can make {' and '.join(known)}"
         )
     return found
+
+
+def _needs_process(transport: type[TensorTransportManager], profile: TransportProfile | None) -> Fact[bool]:
+    """Whether actors must be processes. The groups that Ray makes for its collective transports consist of such."""
+    from ray.experimental.rdt.collective_tensor_transport import CollectiveTensorTransport
+
+    if profile:
+        return Fact(profile.needs_process, "profile")
+    if issubclass(transport, CollectiveTensorTransport):
+        return Fact(True, "class: derives from Ray's CollectiveTensorTransport")
+    return Fact(False, "default")
 
 
 def _own_fetch(transport: type[TensorTransportManager]) -> Fact[bool]:

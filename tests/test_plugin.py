@@ -24,6 +24,7 @@ LOADED = () if INSTALLED else ("-p", "rdt_conformance.plugin")
 """How a run gets the plugin: pytest refuses to load it by name where it loads it as an installed one."""
 
 TARGET = "reference_transports.inline:InlineTransport"
+BRIEF = ("--no-rdt-report", "--rdt-profile=quick")
 
 CHECKS = """
     import pytest
@@ -83,7 +84,7 @@ def run(pytester: pytest.Pytester, suites: Path) -> Run:
     def run_pytest(*args: str, more: str = "", transport: str = TARGET) -> pytest.RunResult:
         (suites / "test_shipped.py").write_text(textwrap.dedent(CHECKS) + textwrap.dedent(more))
         given = (f"--transport={transport}",) if transport else ()
-        brief = [f"--{name}" for name in ("no-rdt-report", "rdt-profile=quick") if not _mentions(args, name)]
+        brief = [option for option in BRIEF if not _mentions(args, option.removeprefix("--"))]
         return pytester.runpytest_inprocess(*LOADED, *given, *(brief if transport else ()), *args, *NO_CACHE)
 
     return run_pytest
@@ -167,7 +168,7 @@ def test_a_project_keeps_its_own_option_of_that_name(
 def test_a_project_with_that_option_is_judged_under_the_long_name(run: Run, pytester: pytest.Pytester) -> None:
     pytester.makeconftest(THEIRS)
     pytester.makepyfile("def test_own(how): assert False, 'the suites alone are run'")
-    result = run(f"--rdt-transport={TARGET}", "--no-rdt-report", "--transport=carrier-pigeon", transport="")
+    result = run(f"--rdt-transport={TARGET}", *BRIEF, "--transport=carrier-pigeon", transport="")
     result.stdout.fnmatch_lines(["rdt transport: *InlineTransport", "*1 passed, 1 deselected*"])
 
 
@@ -179,7 +180,7 @@ def test_another_plugin_keeps_its_own_option_of_that_name(run: Run, pytester: py
 
 @pytest.mark.parametrize("given", [("--transport", TARGET), (f"--transport={TARGET}",), ("--rdt-transport", TARGET)])
 def test_every_spelling_of_the_option(run: Run, given: tuple[str, ...]) -> None:
-    run(*given, "--no-rdt-report", transport="").stdout.fnmatch_lines([f"rdt transport: {TARGET}"])
+    run(*given, *BRIEF, transport="").stdout.fnmatch_lines([f"rdt transport: {TARGET}"])
 
 
 # --- options --------------------------------------------------------------------------------------------------------
@@ -230,15 +231,17 @@ SEEN_TO_WORK = {
 @pytest.mark.parametrize("way", ["command line", "ini file"])
 def test_an_option_and_its_ini_twin_do_the_same(run: Run, pytester: pytest.Pytester, key: str, way: str) -> None:
     value, seen = SEEN_TO_WORK[key]
+    brief = ("--collect-only",) if key == "rdt_nodes" else ()  # no Ray needs to start for that
     transport = "" if key == "rdt_transport" else TARGET
     if way == "ini file":
-        pytester.makeini(f"[pytest]\n{key} = {value}\nno_rdt_report = {key != 'rdt_report'}")
-        args = () if transport else ("--rootdir=.",)
+        profile = "" if key == "rdt_profile" else "rdt_profile = quick"
+        pytester.makeini(f"[pytest]\n{key} = {value}\n{profile}\nno_rdt_report = {key != 'rdt_report'}")
+        args = (*brief, *(() if transport else ("--rootdir=.",)))
         given = (f"--transport={transport}",) if transport else ()
         result = pytester.runpytest_inprocess(*LOADED, *given, *args, *NO_CACHE)
     else:
         name = "--" + key.replace("_", "-")
-        result = run(f"{name}={value}", *(() if transport else ("--no-rdt-report",)), transport=transport)
+        result = run(f"{name}={value}", *brief, *(() if transport else ("--no-rdt-report",)), transport=transport)
     result.stdout.fnmatch_lines([seen])
     assert (pytester.path / "elsewhere" / "report.json").exists() == (key == "rdt_report")
 
