@@ -11,18 +11,19 @@ from rdt_conformance.engines.base import Lane
 
 @check("O1")
 def test_objects_in_flight_between_two_actors_keep_their_identity(case: Case) -> None:
-    """Tasks are submitted in any order, and other pairs transfer meanwhile."""
+    """Tasks are submitted in any order, and another source, which shares as many, transfers meanwhile."""
     count = case.draw(st.integers(2, 8), "objects")
     payloads = [case.payload(200, seed=number) for number in range(count)]
+    payloads_aside = [case.payload(300, seed=count + number) for number in range(count)]
     source, destination, other = case.actors(3)
     refs = [source.produce(payload) for payload in payloads]
-    aside = other.produce(case.payload(300, seed=count))
+    refs_aside = [other.produce(payload) for payload in payloads_aside]
     arriving = []
     for number in case.draw(st.permutations(range(count)), "order"):
         arriving.append((destination.consume(refs[number]), payloads[number]))
-        if case.draw(st.booleans(), "another pair in between"):
+        arriving.append((source.consume(refs_aside[number]), payloads_aside[number]))
+        if case.draw(st.booleans(), "a third pair in between"):
             arriving.append((other.consume(refs[number]), payloads[number]))
-            arriving.append((source.consume(aside), case.payload(300, seed=count)))
     for pending, payload in arriving:
         case.arrived(case.ok(pending), payload)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from typing import Any
@@ -15,6 +16,7 @@ from rdt_conformance.checks.moves import transfer
 from rdt_conformance.engines.reference.worker import Settings
 from rdt_conformance.engines.world import Process
 from rdt_conformance.observe import proc
+from rdt_conformance.observe.proc import Thing
 from rdt_conformance.observe.resources import SHARED_MEMORY_FILES, TEMPORARY_FILES, Watch
 
 LARGE = 8 << 20
@@ -23,6 +25,8 @@ HUGE = 64 << 20
 """Bytes that still are on their way when the receiver has been killed, also on a loaded machine."""
 A_WHILE = 1.0
 """Seconds for which a process is stopped at most."""
+TO_NOTICE = 5.0
+"""Seconds in which a process may notice that the one that it has helped was killed."""
 GIVEN_UP = 3.0
 """Seconds after which Ray takes a transfer for lost here; by default it is a minute."""
 
@@ -143,15 +147,44 @@ def _works(case: Case, source: Process, destination: Process, clause: str) -> No
 
 
 def _left_by_a_killed_pair(case: Case) -> set[str]:
-    case.renew(used=True)
-    watch = Watch(memory=False)
+    case.renew()
     source, destination = case.actors(2)
+    watch = Watch(memory=False)  # for no longer than they work: others put things there too
     ref = source.produce(case.payload(100_000, 3))
     case.ok(destination.consume(ref), "L1")
+    made = _files(watch)
+    helpers = [helper for process in (source, destination) for helper in process.run(_helpers).result()]
     source.kill()
     destination.kill()
     case.leave_dirty()
-    return {thing.text for kind in (SHARED_MEMORY_FILES, TEMPORARY_FILES) for thing in watch.appeared(kind)}
+    left = _still_running(helpers)  # first, because some helpers are there to clean up
+    return left | {thing.text for thing in made & _files(watch)}
+
+
+def _files(watch: Watch) -> set[Thing]:
+    """What has been put into shared memory or among the temporary files."""
+    return {thing for kind in (SHARED_MEMORY_FILES, TEMPORARY_FILES) for thing in watch.appeared(kind)}
+
+
+def _helpers(worker: Any) -> list[tuple[int, float]]:
+    """The process id and the beginning of every process that this one has started."""
+    return [(child.pid, child.create_time()) for child in psutil.Process().children(recursive=True)]
+
+
+def _still_running(helpers: list[tuple[int, float]]) -> set[str]:
+    """Which of the helpers stay when nobody is left to be helped. They are ended then: nobody else would."""
+    running = []
+    for pid, began in helpers:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
+            running += [process] if process.create_time() == began else []
+    left = set()
+    for process in psutil.wait_procs(running, TO_NOTICE)[1]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.status() != psutil.STATUS_ZOMBIE:  # that one has ended
+                left.add(f"process {process.pid} ({process.name()})")
+                process.kill()
+    return left
 
 
 def _open_to_others(worker: Any) -> tuple[set[str], set[str]]:

@@ -39,10 +39,18 @@ class SuiteRun:
 
     def broken(self) -> set[str]:
         """The clauses that failed."""
+        return self._clauses("fail")
+
+    def passed(self) -> set[str]:
+        """The clauses that held."""
+        return self._clauses("pass")
+
+    def _clauses(self, status: str) -> set[str]:
+        """Those that have this status on an engine."""
         return {
             clause["id"]
             for clause in self.report["clauses"]
-            if any(result["status"] == "fail" for result in clause["results"])
+            if any(result["status"] == status for result in clause["results"])
         }
 
 

@@ -8,18 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from suite_run import run_suite_forked
+from suite_run import SuiteRun, run_suite_forked
 
 import reference_transports.faulty
-from rdt_conformance.contract import Area, Level, clause
+from rdt_conformance.contract import Applies, Area, Clause, Level, clause
 from rdt_conformance.coverage import checks_by_clause
-from reference_transports.faulty import FAULTY
-from reference_transports.faulty.processes import FILES
+from reference_transports.faulty import FAULTY, FILES, RIGHT_IN_ONE_PROCESS
 
 for module in pkgutil.iter_modules(reference_transports.faulty.__path__):
     importlib.import_module(f"{reference_transports.faulty.__name__}.{module.name}")
 
-TARGETS = {f"{transport.__module__}:{transport.__name__}": broken for transport, broken in FAULTY.items()}
+TARGETS = {f"{transport.__module__}:{transport.__name__}": transport for transport in FAULTY}
 
 COVERING = checks_by_clause()
 
@@ -41,11 +40,28 @@ def no_files_stay() -> Iterator[None]:
 @pytest.mark.parametrize("target", sorted(TARGETS))
 @pytest.mark.usefixtures("no_files_stay")
 def test_caught(target: str, tmp_path: Path) -> None:
-    broken = clause(TARGETS[target])
-    names = " or ".join(COVERING[broken.id])
-    engine = next(engine for engine in ("local", "cluster", "ray") if engine in broken.engines)
-    options = ("--rdt-profile=quick", "--rdt-seed=1", f"--rdt-engine={engine}", "-k", names)
-    run = run_suite_forked(tmp_path, target, *options, seconds=120 if engine == "local" else 300)
+    broken = clause(FAULTY[TARGETS[target]])
+    possible = broken.engines - ({"local"} if TARGETS[target] in RIGHT_IN_ONE_PROCESS else set())
+    engine = next(engine for engine in ("local", "cluster", "ray") if engine in possible)
+    run = _run_checks(broken, target, engine, tmp_path)
     assert broken.id in run.broken(), run.printed
     if broken.level is Level.MUST:
         assert run.status == 1, run.printed
+
+
+@pytest.mark.parametrize("target", sorted(name for name in TARGETS if TARGETS[name] in RIGHT_IN_ONE_PROCESS))
+@pytest.mark.usefixtures("no_files_stay")
+def test_right_in_one_process(target: str, tmp_path: Path) -> None:
+    broken = clause(FAULTY[TARGETS[target]])
+    run = _run_checks(broken, target, "local", tmp_path)
+    assert broken.id in run.passed() and not run.broken(), run.printed
+
+
+def _run_checks(broken: Clause, target: str, engine: str, folder: Path) -> SuiteRun:
+    """Run the checks of one clause; where each of them takes seconds, until one catches something."""
+    names = " or ".join(COVERING[broken.id])
+    nodes = 2 if broken.applies is Applies.SEVERAL_NODES else 1
+    options = [f"--rdt-nodes={nodes}", "--rdt-profile=quick", "--rdt-seed=1", f"--rdt-engine={engine}", "-k", names]
+    if engine == "local":
+        return run_suite_forked(folder, target, *options)
+    return run_suite_forked(folder, target, *options, "-x", seconds=300)

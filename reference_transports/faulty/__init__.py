@@ -5,6 +5,7 @@ Each is a few lines on top of a good one, named for its fault and bound by `brea
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -12,15 +13,22 @@ from ray.experimental import TensorTransportManager
 
 T = TypeVar("T", bound=type[TensorTransportManager])
 
+FILES = f"rdt_faulty_{os.environ.get('PYTEST_XDIST_WORKER', '')}_"
+"""What the names of the files begin with that some of these leave behind: with something else in tests side by side."""
+
 FAULTY: dict[type[TensorTransportManager], str] = {}
 """Every faulty transport that was imported, and the clause that it breaks."""
+RIGHT_IN_ONE_PROCESS: set[type[TensorTransportManager]] = set()
+"""Those of them that break nothing as long as all actors share a process."""
 
 
-def breaks(clause: str) -> Callable[[T], T]:
-    """Bind a faulty transport to the clause of the contract that it breaks."""
+def breaks(clause: str, *, across_processes: bool = False) -> Callable[[T], T]:
+    """Bind a faulty transport to the clause of the contract that it breaks, if need be `across_processes` only."""
 
     def bind(transport: T) -> T:
         FAULTY[transport] = clause
+        if across_processes:
+            RIGHT_IN_ONE_PROCESS.add(transport)
         return transport
 
     return bind

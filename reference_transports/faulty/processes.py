@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
-from reference_transports.faulty import breaks
+from reference_transports.faulty import FILES, breaks
 from reference_transports.inline import InlineTransport
 from reference_transports.socket_pull import SocketPullTransport
-
-FILES = "rdt_faulty_"
-"""What the names of the files begin with that some of these leave behind."""
 
 
 @breaks("R1")
@@ -27,6 +25,25 @@ class WaitsForADeadSourceForEver(SocketPullTransport):
             raise
         except ConnectionError:
             threading.Event().wait()
+            raise
+
+
+@breaks("R1")
+class TakesOneDeathForThatOfTheMachine(SocketPullTransport):
+    """Fetches nothing more from a machine where it has once lost a source."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lost: set[str] = set()
+
+    def recv_multiple_tensors(self, obj_id: str, metadata: Any, communicator: Any, target_buffers: Any = None) -> Any:
+        machine, _ = metadata.address
+        if machine in self._lost:
+            raise ConnectionError(f"machine {machine} is down")
+        try:
+            return super().recv_multiple_tensors(obj_id, metadata, communicator, target_buffers)
+        except ConnectionError:
+            self._lost.add(machine)
             raise
 
 
@@ -48,6 +65,26 @@ class ServesNobodyAfterALostReceiver(SocketPullTransport):
             raise
 
 
+@breaks("R2")
+class LeavesItsLockToTheNext(SocketPullTransport):
+    """Has receivers of an object take turns, by a file that stays when one of them dies."""
+
+    def fetch_multiple_tensors(self, obj_id: str, metadata: Any, communicator: Any, target_buffers: Any = None) -> Any:
+        while True:
+            try:
+                os.close(os.open(_file(obj_id), os.O_CREAT | os.O_EXCL, 0o600))
+                break
+            except FileExistsError:
+                time.sleep(0.01)
+        return super().fetch_multiple_tensors(obj_id, metadata, communicator, target_buffers)
+
+    def wait_fetch_complete(self, fetch_request: Any, timeout: float = -1) -> list[Any]:
+        try:
+            return super().wait_fetch_complete(fetch_request, timeout)
+        finally:
+            _file(fetch_request.obj_id).unlink(missing_ok=True)
+
+
 @breaks("R3")
 class DoesNotForgiveASlowSource(SocketPullTransport):
     """Writes a source off for good when it once did not answer within half a second."""
@@ -67,6 +104,40 @@ class DoesNotForgiveASlowSource(SocketPullTransport):
         if time.monotonic() - began > 0.5:
             self._written_off.add(metadata.address)
         return received
+
+
+@breaks("R3")
+class GivesUpAfterStandingStill(SocketPullTransport):
+    """Serves nobody any more when its own clock has once jumped: others must have taken it for dead, it thinks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._gave_up = False
+        threading.Thread(target=self._watch_the_clock, daemon=True).start()
+
+    def _watch_the_clock(self) -> None:
+        while not self._gave_up:
+            before = time.monotonic()
+            time.sleep(0.1)
+            self._gave_up = time.monotonic() - before > 0.5
+
+    def _serve(self, end: Any) -> None:
+        if self._gave_up:
+            end.abort()
+        super()._serve(end)
+
+
+@breaks("R5")
+class LeavesItsHelperBehind(InlineTransport):
+    """Starts a process that does not notice when nobody is left to be helped, in a session that Ray does not end."""
+
+    def __init__(self) -> None:
+        self._helper: subprocess.Popen[bytes] | None = None
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> Any:
+        if self._helper is None:
+            self._helper = subprocess.Popen(["sleep", "60"], start_new_session=True)
+        return super().extract_tensor_transport_metadata(obj_id, rdt_object)
 
 
 @breaks("R5")
