@@ -129,6 +129,8 @@ def test_a_refusal_reaches_the_consumer(case: Case) -> None:
     held = source.build(refusable, case.bench.device)
     error = case.error(destination.consume(source.produce(held)))
     case.fact("refuses", [repr(refusable)] if error else [])
+    if error is not None and not case.target.one_sided.value:
+        case.leave_dirty()  # it may have been refused as late as by the send, and Ray have killed both actors for it
 
 
 @check("L8")

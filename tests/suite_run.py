@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from rdt_conformance.engines.ray_connection import token_shown
 
 ROOT = Path(__file__).parent.parent
 INSTALLED = bool(entry_points(group="pytest11", name="rdt_conformance"))
@@ -54,10 +57,12 @@ class SuiteRun:
         }
 
 
-def run_suite_forked(folder: Path, transport: str, *options: str, seconds: float = 120) -> SuiteRun:
+def run_suite_forked(
+    folder: Path, transport: str, *options: str, token: str | None = None, seconds: float = 120
+) -> SuiteRun:
     """The same as `run_suite`, in a process that is forked from one where Ray and torch are imported already.
 
-    That saves the greater part of a short run.
+    That saves the greater part of a short run. `token` is the file with that of the Ray that the run is to join.
 
     Raises:
         TimeoutError: the run did not end within `seconds`, and was killed.
@@ -65,7 +70,7 @@ def run_suite_forked(folder: Path, transport: str, *options: str, seconds: float
     forking = multiprocessing.get_context("forkserver")
     forking.set_forkserver_preload(["torch", "ray.experimental"])
     arguments = command(transport, f"--rdt-report={folder}/report", *options)[3:]
-    run = forking.Process(target=_run_pytest, args=(folder, arguments))
+    run = forking.Process(target=_run_pytest, args=(folder, arguments, token))
     run.start()
     run.join(seconds)
     if run.exitcode is None:
@@ -75,12 +80,13 @@ def run_suite_forked(folder: Path, transport: str, *options: str, seconds: float
     return SuiteRun(run.exitcode, (folder / "printed").read_text(), _report(folder))
 
 
-def _run_pytest(folder: Path, arguments: list[str]) -> None:
+def _run_pytest(folder: Path, arguments: list[str], token: str | None) -> None:
     os.chdir(folder)
     printed = os.open("printed", os.O_WRONLY | os.O_CREAT)
     os.dup2(printed, sys.stdout.fileno())
     os.dup2(printed, sys.stderr.fileno())
-    status = int(pytest.main(arguments))
+    with token_shown(token) if token is not None else contextlib.nullcontext():
+        status = int(pytest.main(arguments))
     sys.stdout.flush()
     os._exit(status)
 

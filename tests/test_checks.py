@@ -22,6 +22,7 @@ from rdt_conformance.file_limit import allow_many_files
 from rdt_conformance.payloads import kind_for
 from rdt_conformance.payloads.strategies import GAPS, NO_DIMENSIONS, NO_ELEMENTS, PART, SEVERAL
 from reference_transports.inline import InlineMetadata, InlineTransport
+from reference_transports.tcp import TcpTransport
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -293,6 +294,50 @@ class Unsteady(InlineTransport):
 def test_a_cycle_that_fails_breaks_the_clause_of_what_failed() -> None:
     (failure,) = run_check(bench_of(Unsteady, torch.Tensor), "test_freed_objects_leave_nothing").failures
     assert failure.clause == "L1"
+
+
+class RefusesLate(TcpTransport):
+    """Accepts what it cannot send."""
+
+    def send_multiple_tensors(self, tensors: list[Any], *args: Any) -> None:
+        if not all(tensor.is_contiguous() for tensor in tensors):
+            raise ValueError("cannot be sent")
+        super().send_multiple_tensors(tensors, *args)
+
+
+def test_a_send_that_fails_is_told_and_not_the_receive_that_waits_for_it() -> None:
+    bench = bench_of(RefusesLate, torch.Tensor)
+    assert bench.carries.avoid == {GAPS}
+    (failure,) = run_check(bench, "test_every_view_arrives_or_is_refused").failures
+    assert failure.clause == "D3"
+    assert failure.happened.startswith("send_multiple_tensors on actor1 (_ray_system) raised ValueError")
+
+
+class TakesAllTensors(InlineTransport):
+    """Refuses nothing but what is no tensor."""
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+        try:
+            return super().extract_tensor_transport_metadata(obj_id, rdt_object)
+        except ValueError:
+            if not all(isinstance(tensor, torch.Tensor) for tensor in rdt_object):
+                raise
+            return super().extract_tensor_transport_metadata(obj_id, [])
+
+
+def test_an_example_that_is_given_up_does_not_cost_its_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = bench_of(TakesAllTensors, torch.Tensor)
+    worlds: list[object] = []
+    new_world = bench.new_world
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        worlds.append(new_world(*args, **kwargs))
+        return worlds[-1]
+
+    monkeypatch.setattr(bench, "new_world", counted)
+    assert bench.carries.avoid == frozenset()
+    result = run_check(bench, "test_nothing_refers_to_the_tensors_of_a_refused_object")
+    assert (result.outcome, len(worlds)) == ("passed", 2)  # one to find out what it carries, one for all examples
 
 
 # --- the run ------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from suite_run import SuiteRun, run_suite_forked
 import reference_transports.faulty
 from rdt_conformance.contract import Applies, Area, Clause, Level, clause
 from rdt_conformance.coverage import checks_by_clause
+from rdt_conformance.engines.ray_session import RaySession
 from reference_transports.faulty import FAULTY, FILES, RIGHT_IN_ONE_PROCESS
 
 for module in pkgutil.iter_modules(reference_transports.faulty.__path__):
@@ -28,6 +30,13 @@ def test_the_faults_are_spread_over_all_areas() -> None:
     assert {clause(broken).area for broken in FAULTY.values()} >= set(Area)
 
 
+@pytest.fixture(scope="session")
+def ray() -> Iterator[RaySession]:
+    """One for all runs that need it: to start it takes longer than most of them."""
+    with RaySession(nodes=2, seconds=180) as session:
+        yield session
+
+
 @pytest.fixture
 def no_files_stay() -> Iterator[None]:
     """What is caught leaving files behind shall not do it for good."""
@@ -39,11 +48,12 @@ def no_files_stay() -> Iterator[None]:
 
 @pytest.mark.parametrize("target", sorted(TARGETS))
 @pytest.mark.usefixtures("no_files_stay")
-def test_caught(target: str, tmp_path: Path) -> None:
+def test_caught(target: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     broken = clause(FAULTY[TARGETS[target]])
     possible = broken.engines - ({"local"} if TARGETS[target] in RIGHT_IN_ONE_PROCESS else set())
     engine = next(engine for engine in ("local", "cluster", "ray") if engine in possible)
-    run = _run_checks(broken, target, engine, tmp_path)
+    joined = None if engine == "local" else request.getfixturevalue("ray").address
+    run = _run_checks(broken, target, engine, tmp_path, joined)
     assert broken.id in run.broken(), run.printed
     if broken.level is Level.MUST:
         assert run.status == 1, run.printed
@@ -57,11 +67,12 @@ def test_right_in_one_process(target: str, tmp_path: Path) -> None:
     assert broken.id in run.passed() and not run.broken(), run.printed
 
 
-def _run_checks(broken: Clause, target: str, engine: str, folder: Path) -> SuiteRun:
+def _run_checks(broken: Clause, target: str, engine: str, folder: Path, address: str | None = None) -> SuiteRun:
     """Run the checks of one clause; where each of them takes seconds, until one catches something."""
     names = " or ".join(COVERING[broken.id])
-    nodes = 2 if broken.applies is Applies.SEVERAL_NODES else 1
-    options = [f"--rdt-nodes={nodes}", "--rdt-profile=quick", "--rdt-seed=1", f"--rdt-engine={engine}", "-k", names]
-    if engine == "local":
+    options = ["--rdt-profile=quick", "--rdt-seed=1", f"--rdt-engine={engine}", "-k", names]
+    if address is None:
         return run_suite_forked(folder, target, *options)
-    return run_suite_forked(folder, target, *options, "-x", seconds=300)
+    nodes = 2 if broken.applies is Applies.SEVERAL_NODES else 1
+    options += [f"--rdt-address={address}", f"--rdt-nodes={nodes}", "-x"]
+    return run_suite_forked(folder, target, *options, token=os.environ["RAY_AUTH_TOKEN_PATH"], seconds=300)

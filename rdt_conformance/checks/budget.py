@@ -17,6 +17,8 @@ class Budget:
         most_cycles: cycles until something that still grows is called a leak.
         big_bytes: the largest object.
         many_tensors: the largest number of tensors in one object.
+        most_actors: the largest number of actors in one example.
+        least: inputs to try at least.
     """
 
     examples: int
@@ -26,6 +28,7 @@ class Budget:
     most_cycles: int
     big_bytes: int
     many_tensors: int
+    most_actors: int = 7
     least: int = 2
 
     def for_processes(self) -> Budget:
@@ -36,6 +39,7 @@ class Budget:
             shrink_seconds=self.shrink_seconds * 2,
             cycles=max(3, self.cycles // 5),
             most_cycles=self.most_cycles // 4,
+            most_actors=4,
         )
 
 

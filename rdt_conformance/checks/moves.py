@@ -30,9 +30,14 @@ def transfer(
     """
     comm = case.ok(case.driver.communicator(source, destination), clause)
     sending = begin_send(case, source, obj_id, tensors, metadata, comm)
-    received = case.ok(destination.recv(obj_id, metadata, comm), clause, seconds)
-    if sending is not None:
-        case.ok(sending, clause, seconds)
+    receiving = destination.recv(obj_id, metadata, comm)
+    if sending is None:
+        return case.ok(receiving, clause, seconds)
+    receiving.wait_with(sending, seconds or case.patience.call)
+    if sending.done():
+        case.ok(sending, clause)  # one that has failed leaves its receive waiting for ever
+    received = case.ok(receiving, clause, seconds)
+    case.ok(sending, clause, seconds)
     return received
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, TimeoutError as FutureTimeout
+from concurrent.futures import FIRST_EXCEPTION, Future, TimeoutError as FutureTimeout, wait
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -135,6 +135,10 @@ class Pending(Generic[T]):
         finished = threading.Event()
         self._future.add_done_callback(lambda _: finished.set())
         return finished.wait(seconds)
+
+    def wait_with(self, other: Pending[Any], seconds: float) -> None:
+        """Wait up to `seconds` for both to come back, or for one of them to fail."""
+        wait((self._future, other._future), seconds, FIRST_EXCEPTION)
 
     def result(self, seconds: float = Patience.call) -> T:
         """What came back.

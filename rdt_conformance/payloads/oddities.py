@@ -76,7 +76,8 @@ class OddPayload(ABC):
             arrived = contents(got)
         except Exception as error:
             # Of whatever else it may be, nothing is known but that it lacks something.
-            return f"is a plain or other {type(got).__name__}, sent {self.name} ({error})"
+            words = str(error).partition(". ")[0]  # torch goes on for pages
+            return f"is a plain or other {type(got).__name__}, sent {self.name} ({words})"
         return "" if arrived == sent else f"differs in dtype, shape or contents from the {self.name} that was sent"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from rdt_conformance import pickling
 from rdt_conformance.engines.base import Lane, origin_of
 from rdt_conformance.engines.cluster.actor import GROUPS, WATCH, AtRest, run_message
-from rdt_conformance.engines.cluster.channel import Answer, Began, Ended, Kill, Request, outcome_of
+from rdt_conformance.engines.cluster.channel import Answer, Began, Ended, Kill, Request, load_outcome, outcome_of
 from rdt_conformance.engines.cluster.fleet import Fleet, Remote
 from rdt_conformance.engines.cluster.groups import FEWEST, RayGroups
 from rdt_conformance.engines.cluster.watching import SpreadWatch
@@ -139,7 +139,7 @@ class ProcessHost:
             # What the process did comes before what it answered.
             remote.channel.wait_processed(sent, _LOOK_SECONDS)
             with inside(self.driver, Lane.IO):
-                result, error = pickling.loads(outcome)
+                result, error = load_outcome(outcome)
             if error is None and returned and returned[0]:
                 (result,) = returned[0]
         settle(future, result, error and self.translate(name, error))
