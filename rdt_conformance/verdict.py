@@ -221,9 +221,12 @@ def _judge_clause(
 
     listing = [r for r in results if clause.id in r.clauses]
     witnesses = [r for r in listing if r.outcome in ("passed", "broken") and clause.id in r.seen]
-    if witnesses:
+    # What the check of one half of a clause could not try, that of the other half has not tried either.
+    skipped = any(r.outcome == "not run" and r.clauses[0] == clause.id for r in listing)
+    if witnesses and not skipped:
         return ClauseResult(clause, engine, Status.PASS, checks=_names(witnesses))
-    return ClauseResult(clause, engine, Status.UNKNOWN, _why_unknown(clause, listing, selected_all), _names(listing))
+    blind = [r for r in listing if r not in witnesses]
+    return ClauseResult(clause, engine, Status.UNKNOWN, _why_unknown(clause, blind, selected_all), _names(blind))
 
 
 def _why_unknown(clause: Clause, listing: Sequence[CheckResult], selected_all: bool) -> str:

@@ -127,7 +127,8 @@ NEVER_AROSE = "its check ran, but the situation it speaks of never arose"
         pytest.param(
             [result("not run", "D1")], Status.UNKNOWN, "its check did not run and gave no reason", id="not run, seen"
         ),
-        pytest.param([not_run("D1"), passed("D1")], Status.PASS, "", id="another check ran"),
+        pytest.param([not_run("D1"), passed("D1")], Status.UNKNOWN, "no GPU here", id="only the other half ran"),
+        pytest.param([not_run("S1", "D1"), passed("D1")], Status.PASS, "", id="a check for others did not run"),
         pytest.param([crashed("D1")], Status.UNKNOWN, CRASHED, id="crashed"),
         pytest.param([crashed("D1", breaks=("D1",))], Status.UNKNOWN, CRASHED, id="crashed, hence not believed"),
         pytest.param([crashed("D1"), passed("D1")], Status.PASS, "", id="crashed beside one that passed"),

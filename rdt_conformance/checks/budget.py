@@ -15,6 +15,8 @@ class Budget:
         shrink_seconds: how long a failure may be made smaller.
         cycles: create-transfer-free cycles per round of a leak check.
         most_cycles: cycles until something that still grows is called a leak.
+        suspicion_seconds: how long a leak may be suspected until all cycles have been run: after fewer of them a large
+            cache looks like a leak.
         big_bytes: the largest object.
         many_tensors: the largest number of tensors in one object.
         most_actors: the largest number of actors in one example.
@@ -26,6 +28,7 @@ class Budget:
     shrink_seconds: float
     cycles: int
     most_cycles: int
+    suspicion_seconds: float
     big_bytes: int
     many_tensors: int
     most_actors: int = 7
@@ -50,6 +53,7 @@ PROFILES = {
         shrink_seconds=2,
         cycles=10,
         most_cycles=1_000,
+        suspicion_seconds=20,
         big_bytes=8 << 20,
         many_tensors=1_000,
     ),
@@ -59,6 +63,7 @@ PROFILES = {
         shrink_seconds=5,
         cycles=25,
         most_cycles=5_000,
+        suspicion_seconds=60,
         big_bytes=64 << 20,
         many_tensors=10_000,
     ),
@@ -68,6 +73,7 @@ PROFILES = {
         shrink_seconds=60,
         cycles=200,
         most_cycles=50_000,
+        suspicion_seconds=300,
         big_bytes=(4 << 30) + (1 << 20),
         many_tensors=10_000,
     ),

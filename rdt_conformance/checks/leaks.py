@@ -18,8 +18,6 @@ Cycle: TypeAlias = Callable[[], object]
 
 _SECONDS = 40
 """How long a suspicion is followed, in multiples of a check's own time."""
-_LONGEST = 60
-"""For how many seconds, if it takes so long to run all cycles: after fewer of them a large cache looks like a leak."""
 _SAMPLE = 5
 """How often a part is repeated to tell whether a leak grows with it."""
 
@@ -49,7 +47,7 @@ def expect_no_growth(
     _repeat(case, run_all, 2, clause)
     pace = (time.monotonic() - began) / 2
     most_cycles = case.budget.most_cycles // share
-    seconds = max(_SECONDS * case.budget.seconds, 10 * pace, min(2 * pace * most_cycles, _LONGEST))
+    seconds = max(_SECONDS * case.budget.seconds, 10 * pace, min(2 * pace * most_cycles, case.budget.suspicion_seconds))
     grown = growth(
         lambda cycles: _repeat(case, run_all, cycles, clause),
         case.world.watch(memory=bool(payload_bytes)),
