@@ -8,7 +8,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -113,12 +113,16 @@ class History(Recorder):
             finally:
                 self._watchers -= 1
 
-    def steps(self) -> tuple[Step, ...]:
-        """The events so far, oldest first, with object ids shortened to ``obj1``, ``obj2`` in order of appearance."""
+    def steps(self, names: Mapping[str, str] | None = None) -> tuple[Step, ...]:
+        """The events so far, oldest first, with object ids shortened to ``obj1``, ``obj2`` in order of appearance.
+
+        Args:
+            names: what to call objects instead, by their ids.
+        """
         with self._lock:
             # Word of what happened elsewhere comes late.
             events = sorted(self._events, key=lambda event: event.began)
-        short: dict[str, str] = {}
+        short = dict(names or {})
         return tuple(
             Step(
                 number=event.number,

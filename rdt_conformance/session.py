@@ -188,6 +188,8 @@ class Session:
     def _applies(self, item: pytest.Item) -> bool:
         # The first clause says whom a check is for; the others are decided along the way.
         check = must_check_of(item)
+        if not check.clauses:
+            return engine_of(item) == check.engine and self._settings.profile in check.profiles
         first = contract.clause(check.clauses[0])
         if check.ray_limit and engine_of(item) == "ray":
             return False

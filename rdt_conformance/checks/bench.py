@@ -55,6 +55,7 @@ class Bench:
         self.device: str = target.devices.value[0]
         self.patience = Patience()
         self.record: Callable[[CheckResult], None] = lambda result: None
+        self._start = start
         self._engine = start(engine, self.registration)
         self._world: World | None = None
         self._hangs = 0
@@ -77,6 +78,10 @@ class Bench:
         found = find_out(self)
         self._together = bool(found.one_node)
         return found
+
+    def beside(self, engine: str) -> Bench:
+        """The same transport on another engine; close it in the end."""
+        return Bench(self.target, engine, self._start, self.profile, self.seed)
 
     def seed_for(self, check: str) -> int:
         """A seed that depends on the run and the check alone, so that a check replays the same on its own."""

@@ -14,6 +14,10 @@ from rdt_conformance.checks.examine import Examination
 from rdt_conformance.checks.verdicts import CheckBroken
 from rdt_conformance.contract import clause as clause_of
 from rdt_conformance.report import story
+from rdt_conformance.results import CheckResult
+
+_Test = Callable[[Bench], None]
+"""What pytest runs."""
 
 
 @dataclass(frozen=True)
@@ -34,15 +38,19 @@ class CheckSpec:
     clauses: tuple[str, ...]
     situational: frozenset[str]
     sends: bool
-    body: Callable[[Case], None]
+    body: Callable[..., object]
     ray_limit: str = ""
     """What Ray itself does not do right in the situation, so that nothing can be learnt about a transport there; empty
     if it does. Such a check is not run on the ray engine."""
+    engine: str = ""
+    """For a check of this suite itself, which decides no clause: the engine that it is for."""
+    profiles: tuple[str, ...] = ()
+    """For such a check: the profiles in which it runs."""
 
 
 def check(
     *clauses: str, situational: tuple[str, ...] = (), ray_limit: str = "", sends: bool = True
-) -> Callable[[Callable[[Case], None]], Callable[[Bench], None]]:
+) -> Callable[[Callable[[Case], None]], _Test]:
     """Make a pytest test of a function that takes a `Case`.
 
     Raises:
@@ -51,7 +59,7 @@ def check(
     for clause in (*clauses, *situational):
         clause_of(clause)
 
-    def decorate(body: Callable[[Case], None]) -> Callable[[Bench], None]:
+    def decorate(body: Callable[[Case], None]) -> _Test:
         name = body.__name__
         spec = CheckSpec(
             name, tuple(dict.fromkeys((*clauses, *situational))), frozenset(situational), sends, body, ray_limit
@@ -68,11 +76,37 @@ def check(
             if result.outcome == "broken":
                 raise CheckBroken("\n\n".join(story.render(failure) for failure in result.failures))
 
-        # Not functools.wraps: pytest would follow __wrapped__ and look for the body's parameters.
-        for attribute in functools.WRAPPER_ASSIGNMENTS:
-            if attribute != "__annotations__":
-                setattr(run, attribute, getattr(body, attribute))
-        run.__rdt_check__ = spec  # type: ignore[attr-defined]
-        return run
+        return _as_test(run, body, spec)
 
     return decorate
+
+
+def self_check(engine: str, profiles: tuple[str, ...]) -> Callable[[Callable[[Bench], CheckResult]], _Test]:
+    """Make a pytest test of a function that looks at this suite itself, with the transport under test.
+
+    What it finds is never the transport's fault, and there is no verdict as long as something is wrong.
+    """
+
+    def decorate(body: Callable[[Bench], CheckResult]) -> _Test:
+        spec = CheckSpec(body.__name__, (), frozenset(), sends=True, body=body, engine=engine, profiles=profiles)
+
+        def run(rdt: Bench) -> None:
+            result = body(rdt)
+            rdt.record(result)
+            if result.outcome == "not run":
+                pytest.skip(result.reason)
+            if result.outcome == "error":
+                raise CheckBroken(result.reason)
+
+        return _as_test(run, body, spec)
+
+    return decorate
+
+
+def _as_test(run: _Test, body: Callable[..., object], spec: CheckSpec) -> _Test:
+    # Not functools.wraps: pytest would follow __wrapped__ and look for the body's parameters.
+    for attribute in functools.WRAPPER_ASSIGNMENTS:
+        if attribute != "__annotations__":
+            setattr(run, attribute, getattr(body, attribute))
+    run.__rdt_check__ = spec  # type: ignore[attr-defined]
+    return run

@@ -129,14 +129,20 @@ class Channel:
             self._connection.close()
 
     def _receive(self) -> None:
-        with contextlib.suppress(OSError, EOFError):
-            while True:
-                message = pickling.loads(self._connection.recv_bytes())
-                self._received(message)
-                del message
-                self._advance(self._processed + 1)
+        while (packed := self._next()) is not None:
+            message = pickling.loads(packed)
+            self._received(message)
+            del message, packed
+            self._advance(self._processed + 1)
         self._advance(float("inf"))
         self._closed()
+
+    def _next(self) -> bytes | None:
+        """The next message; None if no more can come."""
+        try:
+            return self._connection.recv_bytes()
+        except (OSError, EOFError, TypeError):  # the last if this end is closed meanwhile
+            return None
 
     def _advance(self, processed: float) -> None:
         with self._progress:
@@ -162,6 +168,14 @@ def dump_outcome(result: Any = None, error: BaseException | None = None) -> byte
         stand_in = Untold(f"{type(error or result).__name__} cannot be pickled ({obstacle}): {error or ''}")
         stand_in.__dict__.update(_marks(error))
         return pickling.dumps((None, stand_in))
+
+
+def load_outcome(outcome: bytes) -> tuple[Any, BaseException | None]:
+    """What `dump_outcome` made. An error of which that cannot be made again is told in its words."""
+    try:
+        return pickling.loads(outcome)
+    except Exception as obstacle:
+        return None, Untold(f"what came back cannot be unpickled ({obstacle})")
 
 
 def outcome_of(done: Future[Any]) -> bytes:

@@ -10,6 +10,7 @@ from rdt_conformance import pickling
 from rdt_conformance.engines.base import Lane
 from rdt_conformance.engines.cluster.actor import ActorProcess
 from rdt_conformance.engines.cluster.channel import dump_outcome
+from rdt_conformance.engines.ray.errors import translated
 from rdt_conformance.engines.ray.recording import Place, record_in
 from rdt_conformance.engines.ray.registry import RayRegistry
 from rdt_conformance.engines.ray.worker import RayWorker
@@ -55,5 +56,5 @@ class RayActorProcess(ActorProcess):
                 outcome = dump_outcome(result)
             except BaseException as error:
                 traceback.clear_frames(error.__traceback__)
-                outcome = dump_outcome(error=error)
+                outcome = dump_outcome(error=translated(error))  # some of Ray's own cannot be unpickled
         return self._channel.sent, outcome, returned

@@ -48,18 +48,23 @@ class RayHost(ProcessHost):
         `ready`: not before the objects exist, since Ray 2.60 cannot lend references to others.
         """
         message = pickling.dumps((function, tuple(args), refs is not None))
+        return self.answer_of(actor, self._run_with, message, list(refs or []), ready)
 
-        def call() -> Any:
-            if ready and refs:
-                user_code.wait_made(refs, Patience.call * 3)
-            return self.handle(actor).run_with.remote(message, list(refs or []))
+    def _run_with(self, handle: Any, message: bytes, refs: list[Any], ready: bool) -> Any:
+        if ready and refs:
+            user_code.wait_made(refs, Patience.call * 3)
+        return handle.run_with.remote(message, refs)
 
-        return self.answer_of(actor, call)
+    def answer_of(self, actor: str, call: Callable[..., Any], *args: Any) -> Future[Any]:
+        """What a call of Ray's brings back from an actor. Ray itself may call the transport before it submits it.
 
-    def answer_of(self, actor: str, call: Callable[[], Any]) -> Future[Any]:
-        """What a call of Ray's brings back from an actor. Ray itself may call the transport before it submits it."""
+        Args:
+            actor: its name.
+            call: gets the actor's handle and `args`. No closure: its error would keep the references in there alive.
+            args: what else it needs.
+        """
         future: Future[Any] = Future()
-        submitted = self.submit(DRIVER, Lane.SYSTEM, user_code.in_driver, self._ask, actor, call, future)
+        submitted = self.submit(DRIVER, Lane.SYSTEM, user_code.in_driver, self._ask, actor, future, call, *args)
 
         def not_submitted(done: Future[Any]) -> None:
             error = done.exception()
@@ -69,11 +74,11 @@ class RayHost(ProcessHost):
         submitted.add_done_callback(not_submitted)
         return future
 
-    def _ask(self, actor: str, call: Callable[[], Any], future: Future[Any]) -> None:
+    def _ask(self, actor: str, future: Future[Any], call: Callable[..., Any], *args: Any) -> None:
         remote = self._remotes.get(actor)
         if remote is None:
             raise ActorDiedError(f"{actor} is dead")
-        self._await(actor, remote, call(), future)
+        self._await(actor, remote, call(self.handle(actor), *args), future)
 
     def is_alive(self, name: str) -> bool:
         """Whether the process is there."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rdt_conformance import pickling
 from rdt_conformance.engines.base import Lane, Patience, converted
 from rdt_conformance.engines.ray import user_code
-from rdt_conformance.engines.reference.user_code import nothing
+from rdt_conformance.engines.reference.user_code import fail, nothing
 from rdt_conformance.engines.reference.worker import DRIVER
 
 if TYPE_CHECKING:
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 _POLL = 0.002
 """Seconds between looks at Ray's stores: no event tells that Ray has freed an object."""
+
+
+def _consume(handle: Any, positional: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    return handle.consume.remote(*positional, **keywords)
 
 
 class RayRef:
@@ -56,7 +60,11 @@ class RayRdt:
 
     def _produce(self, actor: str, message: bytes) -> RayRef:
         handle = self._host.handle(actor)
-        return self._know(handle.produce.options(tensor_transport=self._transport).remote(message), actor)
+        try:
+            ref = handle.produce.options(tensor_transport=self._transport).remote(message)
+        except Exception as error:  # the actor does not have the transport: whoever uses the object learns why
+            ref = handle.produce.remote(pickling.dumps((fail, (error,))))
+        return self._know(ref, actor)
 
     def put(self, process: str, tensors: int) -> Future[Any]:  # noqa: D102
         if process == DRIVER:
@@ -67,7 +75,7 @@ class RayRdt:
 
     def consume(self, actor: str, refs: Sequence[Any], named: Mapping[str, Any]) -> Future[int]:  # noqa: D102
         positional, keywords = [ref.ray for ref in refs], {name: ref.ray for name, ref in named.items()}
-        return self._host.answer_of(actor, lambda: self._host.handle(actor).consume.remote(*positional, **keywords))
+        return self._host.answer_of(actor, _consume, positional, keywords)
 
     def get(  # noqa: D102
         self, process: str, refs: Sequence[Any], timeout: float | None, *, through_store: bool, buffers: int | None

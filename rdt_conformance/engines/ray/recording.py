@@ -91,7 +91,18 @@ def tell(name: str, function: Callable[..., Any], self: Any, args: tuple[Any, ..
 
 
 def _object(name: str, args: tuple[Any, ...]) -> str:
-    """The id of the object that a call is about, as far as its arguments say."""
+    """The id of the object that a call is about, as far as its arguments say or, for a send, Ray's store does."""
+    if name == "send_multiple_tensors":
+        return _stored_as(args[0]) if args else ""
     if name == "wait_fetch_complete":
         return str(getattr(args[0], "obj_id", "")) if args else ""
     return str(args[0]) if args and name in _NAMES_OBJECT else ""
+
+
+def _stored_as(tensors: Any) -> str:
+    """The object whose tensors are in this very list."""
+    from ray._private.worker import global_worker
+
+    store: Any = global_worker.rdt_manager.rdt_store
+    with store._lock:
+        return next((obj_id for obj_id, copies in store._rdt_store.items() if copies and copies[0].data is tensors), "")

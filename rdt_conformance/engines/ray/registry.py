@@ -30,6 +30,16 @@ class RayRegistry(Registry):
         devices, data_type = list(self._registration.devices), self._registration.data_type
         _util.register_tensor_transport(name, devices, recorded(cls), data_type)
 
+    def register(
+        self, name: str, devices: list[str], transport_class: type[TensorTransportManager], data_type: type
+    ) -> None:
+        """Make another transport known to Ray in this process, and to actors that start after that."""
+        _util.register_tensor_transport(name, devices, transport_class, data_type)
+
+    def forget(self, name: str) -> None:
+        """Let Ray forget a transport in this process that nothing was sent with."""
+        _util.transport_manager_info.pop(name.upper(), None)
+
     def show_builtin(self) -> None:
         """Record the calls of a transport that Ray registers by itself in every process."""
         _util._ensure_default_transports_registered()

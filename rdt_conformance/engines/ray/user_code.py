@@ -74,7 +74,8 @@ def forget_unmade(worker: Worker, obj_id: str) -> None:
 
 def wait_made(refs: Sequence[Any], seconds: float) -> None:
     """Wait until the owner of objects, this process, knows them, or that they could not be made."""
-    the_ray().wait(list(refs), num_returns=len(refs), timeout=seconds, fetch_local=False)
+    different = list(dict.fromkeys(refs))
+    the_ray().wait(different, num_returns=len(different), timeout=seconds, fetch_local=False)
 
 
 def metadata_of(worker: Worker, obj_id: str) -> Any:

@@ -13,3 +13,11 @@ class RayWorker(Worker):
     def call(self, transport: str, method: str, *args: Any, obj_id: str = "", **kwargs: Any) -> Any:
         """Call one method of this process's transport."""
         return getattr(self.registry.instance(transport), method)(*args, **kwargs)
+
+    def kept_of(self, obj_id: str) -> list[str]:
+        """What there is of an object in this process: its metadata, its tensors."""
+        from ray._private.worker import global_worker
+
+        manager: Any = global_worker.rdt_manager
+        known = {"metadata": manager.is_managed_object(obj_id), "tensors": manager.rdt_store.has_object(obj_id)}
+        return [what for what, is_there in known.items() if is_there]

@@ -22,6 +22,7 @@ class _Queued:
     needs: Sequence[Future[Any]]
     make_task: Callable[[], Task]
     done: Future[Any]
+    not_sent: Callable[[], None]
 
 
 class Dispatcher:
@@ -32,9 +33,15 @@ class Dispatcher:
         self._queues: dict[str, deque[_Queued]] = defaultdict(deque)
         self._lock = threading.RLock()
 
-    def submit(self, actor: str, needs: Sequence[Future[Any]], make_task: Callable[[], Task]) -> Future[Any]:
-        """Queue a task; returns what it will answer."""
-        queued = _Queued(needs, make_task, Future())
+    def submit(
+        self,
+        actor: str,
+        needs: Sequence[Future[Any]],
+        make_task: Callable[[], Task],
+        not_sent: Callable[[], None],
+    ) -> Future[Any]:
+        """Queue a task; returns what it will answer. If it is never sent, `not_sent` is called first."""
+        queued = _Queued(needs, make_task, Future(), not_sent)
         with self._lock:
             self._queues[actor].append(queued)
         for need in needs:
@@ -53,11 +60,13 @@ class Dispatcher:
         for need in queued.needs:
             error = need.exception()
             if error is not None:
+                queued.not_sent()
                 queued.done.set_exception(error)
                 return
         try:
             task = queued.make_task()
         except Exception as error:
+            queued.not_sent()
             queued.done.set_exception(error)
             return
         answer = self._worker.host.submit(actor, Lane.MAIN, work.run_task, task)

@@ -13,9 +13,12 @@ from rdt_conformance.engines.reference import packing, targets, work
 from rdt_conformance.engines.reference.errors import GetTimeoutError, ObjectFetchTimedOutError
 
 if TYPE_CHECKING:
-    from rdt_conformance.engines.reference.owner import Entry, Owner
+    from rdt_conformance.engines.reference.entry import Entry
+    from rdt_conformance.engines.reference.owner import Owner
     from rdt_conformance.engines.reference.work import Created
     from rdt_conformance.engines.reference.worker import Worker
+
+_DRIVER = "driver"
 
 
 class _Deadline:
@@ -58,7 +61,9 @@ class Fetcher:
         tensors: dict[str, list[Any]] = {}
         fetches: dict[str, tuple[Entry, Any]] = {}
         for entry in {entry.obj_id: entry for entry in entries}.values():
-            if self._worker.store.has_primary(entry.obj_id) and not through_store:
+            if not entry.travels:
+                tensors[entry.obj_id] = []
+            elif self._worker.store.has_primary(entry.obj_id) and not through_store:
                 tensors[entry.obj_id] = self._worker.store.primary(entry.obj_id)
             else:
                 fetches[entry.obj_id] = (entry, self._start(entry, created[entry.obj_id], through_store))
@@ -80,6 +85,8 @@ class Fetcher:
 
     def _start(self, entry: Entry, created: Created, through_store: bool) -> Any:
         worker = self._worker
+        if through_store and entry.source == _DRIVER:
+            raise ValueError("what a driver has put cannot be fetched through the object store")
         if through_store:
             return worker.host.submit(entry.source, Lane.SYSTEM, work.read_primary, entry.obj_id)
         if not worker.registry.find(entry.transport).transport_class.is_one_sided():

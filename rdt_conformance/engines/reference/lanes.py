@@ -61,8 +61,10 @@ def _run_job(job: Job, worker: Worker) -> None:
     try:
         result = job.function(worker, *job.args)
     except BaseException as error:
-        # The traceback's frames would keep tensors alive for as long as the error is.
+        # The traceback's frames would keep tensors and references alive for as long as the error is; this frame, which
+        # cannot be cleared yet, those among the arguments.
         traceback.clear_frames(error.__traceback__)
+        job.args = ()
         settle(job.future, error=error)
     else:
         settle(job.future, result=result)

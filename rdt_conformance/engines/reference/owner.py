@@ -7,13 +7,13 @@ import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rdt_conformance import pickling
 from rdt_conformance.engines.base import Lane
 from rdt_conformance.engines.reference import refs, work
 from rdt_conformance.engines.reference.dispatch import Dispatcher
+from rdt_conformance.engines.reference.entry import Entry
 from rdt_conformance.engines.reference.fetching import Fetcher
 from rdt_conformance.engines.reference.monitor import Monitor, Transfer
 from rdt_conformance.engines.reference.refs import Loan, Ref
@@ -22,35 +22,6 @@ from rdt_conformance.engines.reference.work import Created, Passed, Task
 if TYPE_CHECKING:
     from rdt_conformance.engines.rdt import Ref as AnyRef
     from rdt_conformance.engines.reference.worker import Worker
-
-
-@dataclass
-class Entry:
-    """What one worker knows about an object that it owns or borrows."""
-
-    obj_id: str
-    owner: str
-    source: str
-    transport: str
-    created: Future[Created] = field(default_factory=Future)
-    """Resolves when the source has made the object, to an error if it could not."""
-    handles: int = 0
-    """References alive in this worker, and its tasks that have the object as an argument."""
-    loans: int = 0
-    """References on their way to other workers (owner only)."""
-    borrowers: int = 0
-    """Workers that hold references (owner only)."""
-    waiting: list[str] = field(default_factory=list)
-    """Destinations that were promised the object before it existed."""
-    sent_to: set[str] = field(default_factory=set)
-    warned: bool = False
-    target_buffers: list[weakref.ref[Any]] | None = None
-    target_device: str | None = None
-
-    @property
-    def in_use(self) -> bool:
-        """Whether anybody anywhere still refers to the object."""
-        return bool(self.handles or self.loans or self.borrowers)
 
 
 class Owner:
@@ -93,14 +64,31 @@ class Owner:
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Ref:
-        """Run a task whose result stays on its actor as an RDT object owned by this worker."""
+        """Run a task whose result stays on its actor as an RDT object owned by this worker.
+
+        The task is not run if the actor does not have the transport; whoever uses the object learns why.
+        """
         obj_id = self._worker.new_object_id(put=False)
         ref = self._own(obj_id, actor, transport)
+        problem = self._why_without_transport(actor, transport)
+        if problem is not None:
+            self._entries[obj_id].created.set_exception(problem)
+            return ref
         task_done = self._submit(actor, function, args, kwargs or {}, obj_id=obj_id, transport=transport)
         task_done.add_done_callback(
             lambda done: self._worker.host.submit(self._worker.name, Lane.IO, _on_created, obj_id, done)
         )
         return ref
+
+    def _why_without_transport(self, actor: str, transport: str) -> Exception | None:
+        """Ask the transport whether an actor has it, which Ray does before every task that returns an RDT object."""
+        try:
+            handle = self._worker.host.handle(actor)
+            if self._worker.call(transport, "actor_has_tensor_transport", handle):
+                return None
+        except Exception as error:
+            return error
+        return ValueError(f"{actor} does not have transport {transport}")
 
     def put(self, value: Any, transport: str) -> Ref:
         """Make an RDT object of `value` in this very process.
@@ -111,7 +99,7 @@ class Owner:
         if not self._worker.registry.find(transport).transport_class.is_one_sided():
             raise ValueError(f"put needs a one-sided transport, and {transport} is two-sided")
         obj_id = self._worker.new_object_id(put=True)
-        created = work.create(self._worker, obj_id, value, transport)
+        created = work.create(self._worker, obj_id, value, transport, only_tensors=True)
         ref = self._own(obj_id, self._worker.name, transport)
         self._entries[obj_id].created.set_result(created)
         return ref
@@ -158,7 +146,9 @@ class Owner:
 
         def freeze(argument: Any) -> bytes | Passed:
             if isinstance(argument, Ref):
-                return Passed(argument.obj_id, passed[argument.obj_id].created.result(0).skeleton)
+                entry = passed[argument.obj_id]
+                skeleton = entry.created.result(0).skeleton
+                return Passed(argument.obj_id, skeleton) if entry.travels else skeleton
             return pickling.dumps(argument)
 
         # Values are frozen now, so that a caller may change them; refs once they exist.
@@ -174,12 +164,22 @@ class Owner:
                 transport,
             )
 
-        task_done = self._dispatcher.submit(actor, [entry.created for entry in passed.values()], make_task)
-        worker = self._worker
+        worker, still_travelling = self._worker, set[str]()
+
+        def drop(used: str) -> None:
+            worker.host.submit(worker.name, Lane.IO, refs.drop_handle, used)
+
+        def not_sent() -> None:
+            for entry in passed.values():
+                if entry.travels and actor != entry.source:
+                    still_travelling.add(entry.obj_id)
+                    discarded = worker.host.submit(actor, Lane.SYSTEM, work.discard, entry.obj_id)
+                    discarded.add_done_callback(lambda _, used=entry.obj_id: drop(used))
+
+        needs = [entry.created for entry in passed.values()]
+        task_done = self._dispatcher.submit(actor, needs, make_task, not_sent)
         for used in passed:
-            task_done.add_done_callback(
-                lambda _, used=used: worker.host.submit(worker.name, Lane.IO, refs.drop_handle, used)
-            )
+            task_done.add_done_callback(lambda _, used=used: used in still_travelling or drop(used))
         return task_done
 
     def _pass_to(self, entry: Entry, destination: str) -> None:
@@ -188,8 +188,8 @@ class Owner:
             if not entry.created.done():
                 entry.waiting.append(destination)
                 return
-            if entry.created.exception() is not None:
-                return  # the consumer gets the producer's error instead
+            if not entry.travels:
+                return  # the consumer gets the producer's error instead, or the value itself
         self._transfer(entry, destination)
 
     def _transfer(self, entry: Entry, destination: str) -> None:
@@ -245,6 +245,19 @@ class Owner:
     def get(self, wanted: Sequence[Ref], timeout: float | None = None, *, through_store: bool = False) -> list[Any]:
         """The objects, in this process: all fetches first, then the waits. See `fetching.Fetcher.get`."""
         return self._fetcher.get([self.entry(ref) for ref in wanted], timeout, through_store=through_store)
+
+    def hold(self, wanted: Sequence[AnyRef]) -> Callable[[], None]:
+        """Keep objects alive, as the caller of a get does, until what is returned is called."""
+        with self._lock:
+            held = [ref.obj_id for ref in wanted if ref.obj_id in self._entries]
+            for obj_id in held:
+                self._entries[obj_id].handles += 1
+
+        def let_go() -> None:
+            for obj_id in held:
+                self._worker.host.submit(self._worker.name, Lane.IO, refs.drop_handle, obj_id)
+
+        return let_go
 
     def set_target_buffers(self, ref: Ref, buffers: Sequence[Any]) -> None:
         """Let gets of `ref` in this process write into `buffers`, which the caller keeps alive."""
@@ -355,7 +368,7 @@ class Owner:
                 return
             if self._entries.pop(entry.obj_id, None) is None:
                 return
-        if entry.created.exception() is not None:
+        if not entry.travels:
             return
         message = (entry.obj_id, entry.transport, entry.created.result(0).metadata)
         if entry.source == self._worker.name and self._worker.is_driver:

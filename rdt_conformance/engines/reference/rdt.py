@@ -37,10 +37,10 @@ class ReferenceRdt:
     def get(  # noqa: D102
         self, process: str, refs: Sequence[Ref], timeout: float | None, *, through_store: bool, buffers: int | None
     ) -> Future[int]:
-        return self._as_user_code(process, user_code.get, list(refs), timeout, through_store, buffers)
+        return self._getting(process, refs, user_code.get, list(refs), timeout, through_store, buffers)
 
     def get_onto(self, ref: Ref, device: str, timeout: float | None) -> Future[int]:  # noqa: D102
-        return self._as_user_code(DRIVER, user_code.get_onto, ref, device, timeout)
+        return self._getting(DRIVER, [ref], user_code.get_onto, ref, device, timeout)
 
     def wait_freed(self, process: str, tensors: int, timeout: float) -> Future[None]:  # noqa: D102
         return self._host.submit(process, Lane.MAIN, user_code.wait_freed, tensors, timeout)
@@ -54,6 +54,15 @@ class ReferenceRdt:
     def settle(self, seconds: float) -> bool:
         """Everything that the reference does is a job on some lane: there is nothing more to wait for."""
         return True
+
+    def _getting(self, process: str, refs: Sequence[Ref], function: Callable[..., Any], *args: Any) -> Future[Any]:
+        """Get objects, which stay until that is over even if every other reference is dropped meanwhile."""
+        if process != DRIVER:
+            return self._as_user_code(process, function, *args)  # the references that are lent to it hold them
+        let_go = self._owner.hold(refs)
+        getting = self._as_user_code(process, function, *args)
+        getting.add_done_callback(lambda _: let_go())
+        return getting
 
     def _as_user_code(self, process: str, function: Callable[..., Any], *args: Any) -> Future[Any]:
         if process == DRIVER:

@@ -51,6 +51,11 @@ class Registry:
                 raise ValueError(f"{transport_class.__name__} is no subclass of TensorTransportManager")
             self._registrations[name] = Registration(name, tuple(devices), transport_class, data_type)
 
+    def forget(self, name: str) -> None:
+        """Let a transport that nothing was sent with be unknown again."""
+        with self._lock:
+            self._registrations.pop(name.upper(), None)
+
     def registrations(self) -> tuple[Registration, ...]:
         """Everything registered here: what a new or restarted actor is given."""
         with self._lock:

@@ -100,6 +100,15 @@ class Store:
                 raise copy.error
             return copy.tensors
 
+    def discard(self, obj_id: str) -> None:
+        """Let go of one received copy, if there is one."""
+        with self._changed:
+            copies = self._copies.get(obj_id)
+            if copies and not copies[0].primary:
+                copies.popleft()
+                if not copies:
+                    del self._copies[obj_id]
+
     def drop_primary(self, obj_id: str) -> None:
         """Let go of an object created here."""
         with self._changed:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rdt_conformance.engines.reference.owner import Entry
+    from rdt_conformance.engines.reference.entry import Entry
 
 
 def for_fetch(entry: Entry, metadata: Any, data_type: type) -> list[Any] | None:

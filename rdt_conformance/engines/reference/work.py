@@ -26,6 +26,7 @@ class Created:
 
     skeleton: bytes
     metadata: bytes
+    """Empty for a value that no transport has to do with."""
 
 
 @dataclass(frozen=True)
@@ -72,14 +73,23 @@ def run_task(worker: Worker, task: Task) -> Created | bytes:
     return create(worker, task.obj_id, returned, task.transport)
 
 
-def create(worker: Worker, obj_id: str, value: Any, transport: str) -> Created:
+def create(worker: Worker, obj_id: str, value: Any, transport: str, *, only_tensors: bool = False) -> Created:
     """Take the tensors out of `value`, store them, and let the transport describe them.
+
+    Args:
+        worker: the source.
+        obj_id: the new object's.
+        value: what the object is.
+        transport: what carries its tensors.
+        only_tensors: leave a value without tensors alone, as Ray does in a put but not in a task.
 
     Raises:
         ProtocolError: the transport names a device that it is not registered for, which Ray refuses.
     """
     registration = worker.registry.find(transport)
     skeleton, tensors = packing.take_out(value, registration.data_type)
+    if only_tensors and not tensors:
+        return Created(skeleton, b"")
     described = worker.store.add_primary(obj_id, tensors)
     try:
         metadata = extract(worker, obj_id, described, transport)
@@ -158,6 +168,11 @@ def receive(worker: Worker, obj_id: str, metadata: bytes, communicator: bytes, t
         worker.store.add_error(obj_id, error)
         raise
     worker.store.add_received(obj_id, list(tensors))
+
+
+def discard(worker: Worker, obj_id: str) -> None:
+    """Let go of what a transfer has brought for a task that never came."""
+    worker.store.discard(obj_id)
 
 
 def fail(worker: Worker, obj_id: str, error: Exception) -> None:

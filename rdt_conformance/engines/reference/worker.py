@@ -39,6 +39,9 @@ class Settings:
 
 AS_IN_RAY = Settings()
 
+_TENSORS_AT = {"extract_tensor_transport_metadata": 1, "send_multiple_tensors": 0, "garbage_collect": 2}
+"""Which argument of a call is the list of an object's tensors."""
+
 
 class Worker:
     """The state of one process. Everything that happens in it runs on one of its lanes.
@@ -103,6 +106,11 @@ class Worker:
         """Whether no object is owned, borrowed or kept here."""
         return not (self.owner.known() or self.store.objects())
 
+    def kept_of(self, obj_id: str) -> list[str]:
+        """What there is of an object in this process: its metadata, its tensors."""
+        known = {"metadata": self.owner.known(), "tensors": self.store.objects()}
+        return [what for what, obj_ids in known.items() if obj_id in obj_ids]
+
     def close(self) -> None:
         """Let go of everything, the transport last."""
         self.owner.stop()
@@ -119,8 +127,10 @@ class Worker:
 def describe_call(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """The call in a few words: the method, and what matters about its arguments."""
     notes = []
-    if method == "extract_tensor_transport_metadata":
-        notes.append(f"{len(args[1])} tensors")
+    if method in _TENSORS_AT and len(args) > _TENSORS_AT[method]:
+        notes.append(f"{len(args[_TENSORS_AT[method]])} tensors")
+    if method == "get_communicator_metadata":
+        notes += [f"no {side}" for side, actor in zip(("source", "destination"), args, strict=False) if actor is None]
     if kwargs.get("timeout") is not None:
         notes.append(f"timeout={kwargs['timeout']:.3g}")
     if len(args) > 3 and args[3] is not None and method.startswith(("recv", "fetch")):
