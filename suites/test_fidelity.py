@@ -15,8 +15,8 @@ from rdt_conformance.fidelity.generate import programs
 from rdt_conformance.fidelity.study import Study, summary
 from rdt_conformance.results import CheckResult
 
-PROGRAMS = {"standard": 12, "thorough": 300}
-SECONDS = {"standard": 60.0, "thorough": 1_200.0}
+PROGRAMS = {"standard": 6, "thorough": 300}
+SECONDS = {"standard": 30.0, "thorough": 1_200.0}
 """After that no program is begun, also on a machine that is much slower than most."""
 
 

@@ -38,7 +38,7 @@ class Budget:
         """The same on an engine with real processes, where everything takes ten times as long or more."""
         return replace(
             self,
-            seconds=self.seconds / 2,
+            seconds=self.seconds / 3,
             shrink_seconds=self.shrink_seconds * 2,
             cycles=max(3, self.cycles // 5),
             most_cycles=self.most_cycles // 4,
@@ -59,7 +59,7 @@ PROFILES = {
     ),
     "standard": Budget(
         examples=300,
-        seconds=1.2,
+        seconds=0.9,
         shrink_seconds=5,
         cycles=25,
         most_cycles=5_000,
