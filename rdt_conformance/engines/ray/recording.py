@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +56,16 @@ def record_in(place: Place) -> None:
     _place = place
 
 
+@contextmanager
+def about(obj_id: str) -> Iterator[None]:
+    """Say which object a call is about that the body makes, as far as that is known."""
+    _inside.obj_id = obj_id
+    try:
+        yield
+    finally:
+        _inside.obj_id = ""
+
+
 def recorded(base: type[TensorTransportManager]) -> type[TensorTransportManager]:
     """A subclass of a transport that behaves as it does, and is seen at it."""
     methods = {name: _telling(name, base) for name in RECORDED}
@@ -76,9 +87,10 @@ def tell(name: str, function: Callable[..., Any], self: Any, args: tuple[Any, ..
     if place is None or getattr(_inside, "call", False):
         return function(self, *args, **kwargs)
     lane = (lane_or_none() or place.lanes.get(threading.get_ident(), Lane.IO)).value
+    obj_id = getattr(_inside, "obj_id", "") or _object(name, args)
     _inside.call = True
     try:
-        with place.history.record(place.process, lane, describe_call(name, args, kwargs), _object(name, args)) as event:
+        with place.history.record(place.process, lane, describe_call(name, args, kwargs), obj_id) as event:
             try:
                 result = function(self, *args, **kwargs)
             except Exception as error:

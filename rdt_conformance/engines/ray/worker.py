@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rdt_conformance.engines.ray.recording import about
 from rdt_conformance.engines.reference.worker import Worker
 
 
@@ -12,7 +13,8 @@ class RayWorker(Worker):
 
     def call(self, transport: str, method: str, *args: Any, obj_id: str = "", **kwargs: Any) -> Any:
         """Call one method of this process's transport."""
-        return getattr(self.registry.instance(transport), method)(*args, **kwargs)
+        with about(obj_id):
+            return getattr(self.registry.instance(transport), method)(*args, **kwargs)
 
     def kept_of(self, obj_id: str) -> list[str]:
         """What there is of an object in this process: its metadata, its tensors."""
