@@ -36,10 +36,18 @@ CLAUSES = (
         "M4",
         Area.METADATA,
         Level.MUST,
-        sentence="The transport gives an object without tensors an empty tensor_meta, and such an object is fetched, "
-        "consumed and freed without an error.",
+        sentence="The transport gives an object without tensors an empty tensor_meta, and such an object is passed on "
+        "and freed without an error.",
         source="src serialization.py store_rdt_objects; src rdt_store.py __ray_free__; ray#57603",
         suffers="A task that for once returns no tensors fails, or its object is never freed.",
+    ),
+    Clause(
+        "M4b",
+        Area.METADATA,
+        Level.SHOULD,
+        sentence="The transport receives an object without tensors as an empty list.",
+        source="src rdt_store.py __ray_recv__; doc TensorTransportManager.recv_multiple_tensors",
+        suffers="Errors pile up in the consumer's process that nobody asks for, as Ray receives such an object too.",
     ),
     Clause(
         "M5",

@@ -159,7 +159,7 @@ LIMITS = (
     Limit(
         "objects without tensors",
         "sends an object without tensors to a task that does not wait for it, and keeps what has arrived for ever",
-        "treats it as any other",
+        "lets go of what has arrived when the task has begun",
         (Build("v1", "a", Shape.NONE), Return("x1", "a", "v1"), Consume("v2", "b", ("x1",)), Kept("b", "x1")),
     ),
     Limit(

@@ -94,7 +94,7 @@ class FreesWhatWasNeverRegistered(SharedMemoryTransport):
         super().garbage_collect(obj_id, tensor_transport_meta, tensors)
 
 
-@breaks("M4")
+@breaks("M4b")
 class ReceivesAtLeastOneTensor(InlineTransport):
     """Reads the first tensor's shape from the metadata, which there may not be."""
 

@@ -61,7 +61,7 @@ class Fetcher:
         tensors: dict[str, list[Any]] = {}
         fetches: dict[str, tuple[Entry, Any]] = {}
         for entry in {entry.obj_id: entry for entry in entries}.values():
-            if not entry.travels:
+            if created[entry.obj_id].count == 0:
                 tensors[entry.obj_id] = []
             elif self._worker.store.has_primary(entry.obj_id) and not through_store:
                 tensors[entry.obj_id] = self._worker.store.primary(entry.obj_id)

@@ -147,8 +147,8 @@ class Owner:
         def freeze(argument: Any) -> bytes | Passed:
             if isinstance(argument, Ref):
                 entry = passed[argument.obj_id]
-                skeleton = entry.created.result(0).skeleton
-                return Passed(argument.obj_id, skeleton) if entry.travels else skeleton
+                made = entry.created.result(0)
+                return Passed(argument.obj_id, made.skeleton, made.count) if entry.travels else made.skeleton
             return pickling.dumps(argument)
 
         # Values are frozen now, so that a caller may change them; refs once they exist.
