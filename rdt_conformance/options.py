@@ -51,8 +51,8 @@ OPTIONS = (
     Option(
         "--rdt-engine",
         "what carries the transfers: the reference RDT in this process (local) or with each actor in a Ray process of "
-        "its own (cluster), or Ray's own RDT (ray); auto is local and ray, or local alone if quick, and cluster instead "
-        "of local for a transport that needs a process",
+        "its own (cluster), or Ray's own RDT (ray); auto is local and ray, or local alone if quick, and cluster "
+        "instead of local for a transport that needs a process",
         metavar="LIST",
         default="auto",
         choices=("auto", *ENGINES),

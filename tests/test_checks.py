@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy
 import pytest
+import ray
 import torch
 from check_run import bench_of, run_check
 from ray.experimental import TensorTransportMetadata
@@ -197,6 +198,19 @@ def test_a_transport_that_needs_ray_is_not_said_to_carry_nothing() -> None:
     bench = bench_of(NeedsRay, torch.Tensor)
     assert bench.carries == Carries()
     assert "calls into an actor through Ray" in run_check(bench, DELIVERS).reason
+
+
+class AsksTheActor(InlineTransport):
+    """Looks into the actor through Ray, as Ray's own transports do, to see whether it has what is needed."""
+
+    def actor_has_tensor_transport(self, actor: Any) -> bool:
+        return ray.get(actor.__ray_call__.remote(lambda _: True))
+
+
+def test_what_only_ray_can_answer_stands_in_the_way_of_nothing_else() -> None:
+    bench = bench_of(AsksTheActor, torch.Tensor)
+    assert run_check(bench, DELIVERS).outcome == "passed"
+    assert run_check(bench, "test_whether_an_actor_has_the_transport").outcome == "not run"
 
 
 class Hanging(InlineTransport):
