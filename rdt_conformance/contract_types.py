@@ -55,9 +55,9 @@ EVERYWHERE = frozenset({"local", "cluster", "ray"})
 REFERENCE = frozenset({"local", "cluster"})
 """For situations that Ray's own interface has no way to bring about, such as a second free of the same object."""
 PROCESSES = frozenset({"cluster", "ray"})
+"""For situations that need actors to be processes of their own, which can be killed and paused."""
 LOCAL = frozenset({"local"})
 """Where a call of the harness takes less time than a fetch."""
-"""For situations that need actors to be processes of their own, which can be killed and paused."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from rdt_conformance.results import Step
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 """What some libraries put into their messages to be seen on a terminal."""
 
-_ARRIVALS = ("recv_multiple_tensors", "wait_fetch_complete")
+ARRIVALS = ("recv_multiple_tensors", "wait_fetch_complete")
+"""The calls that bring tensors."""
 
 KEPT = 4_000
 """Events kept per history; a long stress run forgets its beginning rather than filling the memory."""
@@ -94,7 +95,7 @@ class History(Recorder):
     def end(self, event: Event, at: float, *, failed: bool) -> None:
         """Note that a call ended `at`."""
         event.ended = at - self._start
-        if not failed and event.what.startswith(_ARRIVALS):
+        if not failed and event.what.startswith(ARRIVALS):
             self.transfers += 1
 
     def wait_for(self, what: str, process: str, seconds: float, obj_id: str = "") -> bool:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from rdt_conformance.checks import Case, check
+from rdt_conformance.checks.attempts import GIVEN_UP
 from rdt_conformance.engines.base import Pending
 from rdt_conformance.engines.reference.worker import Settings
 from rdt_conformance.engines.world import Held
-from rdt_conformance.history import describe_error
+from rdt_conformance.history import ARRIVALS, describe_error
 from rdt_conformance.payloads import Payload
 
-GIVEN_UP = 3.0
-"""Seconds after which Ray takes a transfer for lost here; by default it is a minute."""
-RECEIVING = ("recv_multiple_tensors", "wait_fetch_complete")
 EXACT = "exact"
 
 
@@ -34,7 +32,7 @@ def _exact_or_refused(case: Case, receiving: Pending[Held], payload: Payload) ->
     error = case.error(receiving, seconds=5 * GIVEN_UP + case.patience.call, by_ray=True)
     # That Ray gave up is no refusal if the transport still waits, and may be one if not: Ray 2.60 loses some errors.
     unanswered = error is not None and any(
-        step.what.startswith(RECEIVING) and step.ended is None for step in case.world.history.steps()
+        step.what.startswith(ARRIVALS) and step.ended is None for step in case.world.history.steps()
     )
     case.require(
         not unanswered,

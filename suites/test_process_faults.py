@@ -11,7 +11,7 @@ import psutil
 from hypothesis import strategies as st
 
 from rdt_conformance.checks import Case, check
-from rdt_conformance.checks.attempts import BOTH, FETCH, RECEIVE, RECEIVE_ALONE, Attempt, complete_ways
+from rdt_conformance.checks.attempts import BOTH, FETCH, GIVEN_UP, RECEIVE, RECEIVE_ALONE, Attempt, complete_ways
 from rdt_conformance.checks.moves import transfer
 from rdt_conformance.engines.reference.worker import Settings
 from rdt_conformance.engines.world import Process
@@ -27,8 +27,6 @@ A_WHILE = 1.0
 """Seconds for which a process is stopped at most."""
 TO_NOTICE = 5.0
 """Seconds in which a process may notice that the one that it has helped was killed."""
-GIVEN_UP = 3.0
-"""Seconds after which Ray takes a transfer for lost here; by default it is a minute."""
 
 
 @check("R1")

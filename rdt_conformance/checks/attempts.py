@@ -18,6 +18,9 @@ BOTH = "a large transfer"
 RECEIVE = "a large receive"
 FETCH = "a large fetch"
 
+GIVEN_UP = 3.0
+"""Seconds after which Ray takes a transfer for lost in checks that wait for it; by default it is a minute."""
+
 _MOMENT = 0.02
 """Seconds in which a call that nobody answers gets to where it blocks."""
 _SIZES = (1 << 20, 8 << 20, 64 << 20)

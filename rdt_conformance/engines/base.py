@@ -13,6 +13,9 @@ from concurrent.futures import FIRST_EXCEPTION, Future, TimeoutError as FutureTi
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+DRIVER = "driver"
+"""The name of the process that has no actor."""
+
 T = TypeVar("T")
 U = TypeVar("U")
 

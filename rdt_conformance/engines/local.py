@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rdt_conformance.engines.base import DRIVER
 from rdt_conformance.engines.reference.rdt import ReferenceRdt
 from rdt_conformance.engines.reference.registry import Registration
 from rdt_conformance.engines.reference.threads import ThreadHost
-from rdt_conformance.engines.reference.worker import AS_IN_RAY, DRIVER, Settings
+from rdt_conformance.engines.reference.worker import AS_IN_RAY, Settings
 from rdt_conformance.engines.world import World
 from rdt_conformance.history import History
 

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rdt_conformance import pickling
-from rdt_conformance.engines.base import Lane, Patience, Pending
+from rdt_conformance.engines.base import DRIVER, Lane, Patience, Pending
 from rdt_conformance.engines.rdt import Rdt, Ref
 from rdt_conformance.engines.reference import calls, user_code
 from rdt_conformance.engines.reference.host import Processes
-from rdt_conformance.engines.reference.worker import DRIVER
 from rdt_conformance.history import History
 from rdt_conformance.observe import Observer
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rdt_conformance.engines.base import DRIVER
 from rdt_conformance.engines.cluster.fleet import Fleet
 from rdt_conformance.engines.cluster.groups import groups_for
 from rdt_conformance.engines.cluster.processes import ProcessHost
 from rdt_conformance.engines.ray_session import RaySession
 from rdt_conformance.engines.reference.rdt import ReferenceRdt
 from rdt_conformance.engines.reference.registry import Registration, Registry
-from rdt_conformance.engines.reference.worker import AS_IN_RAY, DRIVER, Settings, Worker
+from rdt_conformance.engines.reference.worker import AS_IN_RAY, Settings, Worker
 from rdt_conformance.engines.world import World
 from rdt_conformance.history import History
 

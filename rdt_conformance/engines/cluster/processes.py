@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from rdt_conformance import pickling
-from rdt_conformance.engines.base import Lane, origin_of
+from rdt_conformance.engines.base import DRIVER, Lane, origin_of
 from rdt_conformance.engines.cluster.actor import GROUPS, WATCH, AtRest, run_message
 from rdt_conformance.engines.cluster.channel import Answer, Began, Ended, Kill, Request, load_outcome, outcome_of
 from rdt_conformance.engines.cluster.fleet import Fleet, Remote
@@ -21,7 +21,7 @@ from rdt_conformance.engines.reference.context import inside
 from rdt_conformance.engines.reference.errors import ActorDiedError
 from rdt_conformance.engines.reference.lanes import settle
 from rdt_conformance.engines.reference.threads import ThreadHost
-from rdt_conformance.engines.reference.worker import DRIVER, Settings, Worker
+from rdt_conformance.engines.reference.worker import Settings, Worker
 from rdt_conformance.engines.untyped import the_ray
 from rdt_conformance.history import Event, History
 from rdt_conformance.observe import Observer

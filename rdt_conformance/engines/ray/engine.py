@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rdt_conformance.engines.base import DRIVER
 from rdt_conformance.engines.cluster.fleet import Fleet
 from rdt_conformance.engines.cluster.groups import groups_for
 from rdt_conformance.engines.ray.actor import RayActorProcess
@@ -15,7 +16,7 @@ from rdt_conformance.engines.ray.user_code import set_fetch_fail_timeout
 from rdt_conformance.engines.ray.worker import RayWorker
 from rdt_conformance.engines.ray_session import RaySession
 from rdt_conformance.engines.reference.registry import Registration
-from rdt_conformance.engines.reference.worker import AS_IN_RAY, DRIVER, Settings
+from rdt_conformance.engines.reference.worker import AS_IN_RAY, Settings
 from rdt_conformance.engines.world import World
 from rdt_conformance.history import History
 

@@ -7,13 +7,12 @@ from concurrent.futures import Future
 from typing import Any
 
 from rdt_conformance import pickling
-from rdt_conformance.engines.base import Lane, Patience, converted
+from rdt_conformance.engines.base import DRIVER, Lane, Patience, converted
 from rdt_conformance.engines.cluster.actor import WATCH
 from rdt_conformance.engines.cluster.processes import ProcessHost
 from rdt_conformance.engines.ray import user_code
 from rdt_conformance.engines.ray.errors import translated
 from rdt_conformance.engines.reference.errors import ActorDiedError
-from rdt_conformance.engines.reference.worker import DRIVER
 
 
 class RayHost(ProcessHost):

@@ -9,10 +9,9 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from rdt_conformance import pickling
-from rdt_conformance.engines.base import Lane, Patience, converted
+from rdt_conformance.engines.base import DRIVER, Lane, Patience, converted
 from rdt_conformance.engines.ray import user_code
 from rdt_conformance.engines.reference.user_code import fail, nothing
-from rdt_conformance.engines.reference.worker import DRIVER
 
 if TYPE_CHECKING:
     from rdt_conformance.engines.ray.host import RayHost

@@ -8,9 +8,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from rdt_conformance.engines.base import Lane
+from rdt_conformance.engines.base import DRIVER, Lane
 from rdt_conformance.engines.reference.work import dump, load
-from rdt_conformance.engines.reference.worker import DRIVER
 
 if TYPE_CHECKING:
     from rdt_conformance.engines.reference.worker import Worker

@@ -8,7 +8,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Any
 
 from rdt_conformance import pickling
-from rdt_conformance.engines.base import Lane
+from rdt_conformance.engines.base import DRIVER, Lane
 from rdt_conformance.engines.reference import packing, targets, work
 from rdt_conformance.engines.reference.errors import GetTimeoutError, ObjectFetchTimedOutError
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from rdt_conformance.engines.reference.owner import Owner
     from rdt_conformance.engines.reference.work import Created
     from rdt_conformance.engines.reference.worker import Worker
-
-_DRIVER = "driver"
 
 
 class _Deadline:
@@ -85,7 +83,7 @@ class Fetcher:
 
     def _start(self, entry: Entry, created: Created, through_store: bool) -> Any:
         worker = self._worker
-        if through_store and entry.source == _DRIVER:
+        if through_store and entry.source == DRIVER:
             raise ValueError("what a driver has put cannot be fetched through the object store")
         if through_store:
             return worker.host.submit(entry.source, Lane.SYSTEM, work.read_primary, entry.obj_id)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NoReturn
 
+from rdt_conformance.engines.base import DRIVER
 from rdt_conformance.engines.reference.errors import NeedsRayError
-from rdt_conformance.engines.reference.worker import DRIVER
 
 
 @dataclass(frozen=True)

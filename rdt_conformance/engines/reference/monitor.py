@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rdt_conformance import pickling
-from rdt_conformance.engines.base import Lane
+from rdt_conformance.engines.base import DRIVER, Lane
 from rdt_conformance.engines.reference import work
 from rdt_conformance.engines.reference.errors import ActorDiedError
 
@@ -110,7 +110,7 @@ class Monitor:
                 )
         else:
             for side in (transfer.source, transfer.destination):
-                if side != "driver":
+                if side != DRIVER:
                     worker.host.kill(side)
         self._destroy_group(transfer)
 

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from rdt_conformance.engines.base import Lane
+from rdt_conformance.engines.base import DRIVER, Lane
 from rdt_conformance.engines.reference import user_code
-from rdt_conformance.engines.reference.worker import DRIVER
 
 if TYPE_CHECKING:
     from rdt_conformance.engines.rdt import Ref

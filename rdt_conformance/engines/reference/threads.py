@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
 from typing import Any
 
-from rdt_conformance.engines.base import Lane
+from rdt_conformance.engines.base import DRIVER, Lane
 from rdt_conformance.engines.reference import calls
 from rdt_conformance.engines.reference.errors import ActorDiedError
 from rdt_conformance.engines.reference.handles import ActorHandle, stand_in
 from rdt_conformance.engines.reference.host import Host
 from rdt_conformance.engines.reference.lanes import Job, LaneThread, format_stacks, settle
 from rdt_conformance.engines.reference.registry import Registration, Registry
-from rdt_conformance.engines.reference.worker import DRIVER, Settings, Worker
+from rdt_conformance.engines.reference.worker import Settings, Worker
 from rdt_conformance.history import Recorder
 from rdt_conformance.observe import Observer, Watch
 

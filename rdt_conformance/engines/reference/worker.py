@@ -8,7 +8,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rdt_conformance.engines.base import Origin, mark_origin
+from rdt_conformance.engines.base import DRIVER, Origin, mark_origin
 from rdt_conformance.engines.reference.context import current_lane
 from rdt_conformance.engines.reference.errors import NeedsRayError, is_for_lack_of_ray
 from rdt_conformance.engines.reference.groups import Groups
@@ -17,8 +17,6 @@ from rdt_conformance.engines.reference.owner import Owner
 from rdt_conformance.engines.reference.registry import Registry
 from rdt_conformance.engines.reference.store import Store
 from rdt_conformance.history import Recorder
-
-DRIVER = "driver"
 
 
 class Destroys(Protocol):
