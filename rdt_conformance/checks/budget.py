@@ -38,7 +38,7 @@ class Budget:
         """The same on an engine with real processes, where everything takes ten times as long or more."""
         return replace(
             self,
-            seconds=self.seconds / 3,
+            seconds=self.seconds / 4,
             shrink_seconds=self.shrink_seconds * 2,
             cycles=max(3, self.cycles // 5),
             most_cycles=self.most_cycles // 4,
