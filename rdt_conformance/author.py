@@ -16,6 +16,15 @@ T = TypeVar("T")
 PATIENCE = 60.0
 """Seconds for one call while a transport is looked at; a loaded machine may need long to import what it uses."""
 
+_OTHERS = (
+    str(Path(__file__).parent),
+    "/site-packages/hypothesis/",
+    "/_pytest/",
+    "/pluggy/",
+    "/concurrent/futures/",
+)
+"""Where frames are not the author's, in a traceback of what a transport raised when a check called it."""
+_NOTE = "__rdt_traceback__"
 _HARNESS = (*(str(Path(module).parent) + os.sep for module in (__file__, importlib.__file__)), "<frozen importlib")
 
 
@@ -57,6 +66,27 @@ def call(function: Callable[[], T]) -> T:
 def frames(error: BaseException) -> str:
     """The lines of the author's code that `error` came through, oldest first; empty if it never got there."""
     return _shown(traceback.extract_tb(error.__traceback__))
+
+
+def traceback_of(error: BaseException | None) -> str:
+    """The traceback of a transport's exception with our own frames left out; empty if none are the author's."""
+    if error is None:
+        return ""
+    report = traceback.TracebackException.from_exception(error)
+    seen: set[int] = set()
+    link: traceback.TracebackException | None = report
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        link.stack = traceback.StackSummary.from_list(
+            [frame for frame in link.stack if not any(others in frame.filename for others in _OTHERS)]
+        )
+        link = link.__cause__ or link.__context__
+    return "".join(report.format()).rstrip() if report.stack else getattr(error, _NOTE, "")
+
+
+def note_traceback(error: BaseException) -> None:
+    """Let `traceback_of` know it in another process too: an exception travels without its traceback."""
+    error.__dict__[_NOTE] = traceback_of(error)
 
 
 def describe(error: BaseException) -> str:

@@ -150,6 +150,12 @@ class Attempt:
         assert call is not None, "not begun"
         return call
 
+    def begin_to_wait(self) -> None:
+        """Have the receiver wait for a fetch that has begun; any other transfer waits by itself."""
+        if self._request is not None:
+            self._receive = self.destination.wait(self.obj_id, self._request)
+            self._wait_until_begun("wait_fetch_complete", self.destination)
+
     def let_block(self) -> None:
         """Give a call that nobody answers the time to get to where it blocks, which no event tells."""
         if self.way in (RECEIVE_ALONE, SEND_ALONE):

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from rdt_conformance import interrupts
-from rdt_conformance.checks.verdicts import authors_frames
+from rdt_conformance import author, interrupts
 from rdt_conformance.engines.base import Hung, NoProcess, Patience, Pending, origin_of
 from rdt_conformance.engines.reference.errors import ActorDiedError, NeedsRayError, needs_ray
 from rdt_conformance.history import describe_error
@@ -52,6 +51,12 @@ def find_out(bench: Bench) -> Carries:
     """
     prober = _Prober(bench)
     try:
+        if without := prober.actor_without_transport():
+            return Carries(
+                refusal=f"no task can return a tensor: actor_has_tensor_transport said that {without} does not have "
+                "the transport",
+                nothing=True,
+            )
         plainest = prober.carries(bench.kind.simple(256))
         one_node = ""
         if prober.raised is not None and bench.target.nodes > 1:
@@ -77,7 +82,7 @@ def find_out(bench: Bench) -> Carries:
     return Carries(
         refusal=f"{what}: {origin_of(refused)} raised {describe_error(refused)} "
         f"(data type {type_name(data_type.value)} [{data_type.learnt}], see --rdt-data-type)",
-        error=authors_frames(refused),
+        error=author.traceback_of(refused),
         nothing=nothing,
     )
 
@@ -114,6 +119,20 @@ class _Prober:
         """The error that refused the last payload, if that is why it was not carried."""
         self.raised: BaseException | None = None
         """The error that the last payload ended in, whether it was refused or lost."""
+
+    def actor_without_transport(self) -> str:
+        """An actor that does not have the transport, as that says; Ray then runs no task there that returns tensors.
+
+        Raises:
+            NoProcess: there are no actors.
+        """
+        world = self._world = self._bench.new_world(used=False, together=self._together)
+        actor, _ = world.actors(2)
+        asking = world.driver.has_transport(actor)
+        if asking.wait(self._seconds) and asking.error(self._seconds) is None:
+            return "" if asking.result() else str(actor)
+        self.close()  # what becomes of it is for S8 to say
+        return ""
 
     def carries(self, payload: Payload) -> bool:
         """Whether a payload arrives exactly.

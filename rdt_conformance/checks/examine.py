@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import hypothesis.internal.conjecture.engine as hypothesis_engine
-from hypothesis import HealthCheck, Phase, strategies as st
+from hypothesis import HealthCheck, Phase, Verbosity, strategies as st
 from hypothesis.errors import Flaky, Unsatisfiable, UnsatisfiedAssumption
 
-from rdt_conformance import interrupts
+from rdt_conformance import author, interrupts
 from rdt_conformance.checks.bench import Bench
 from rdt_conformance.checks.carries import Carries
 from rdt_conformance.checks.case import Case
-from rdt_conformance.checks.verdicts import Broken, NotExercised, authors_frames, broken
+from rdt_conformance.checks.verdicts import Broken, NotExercised, broken
 from rdt_conformance.contract import Level, clause as clause_of
 from rdt_conformance.engines.base import Hung, NoProcess
 from rdt_conformance.engines.reference.errors import NeedsRayError
@@ -88,6 +88,7 @@ class Examination:
             deadline=None,
             report_multiple_bugs=False,
             print_blob=False,
+            verbosity=Verbosity.quiet,  # it takes the time for making an example small for five minutes, and says so
             suppress_health_check=list(HealthCheck),  # pyright: ignore[reportArgumentType]
             phases=(Phase.generate, Phase.shrink),
         )
@@ -209,7 +210,7 @@ class Examination:
             happened=happened,
             example=tuple(case.drawn),
             history=case.world.history.steps()[-60:],
-            error=authors_frames(error.__cause__ if error is not None else None),
+            error=author.traceback_of(error.__cause__ if error is not None else None),
             stacks=getattr(error, "stacks", ""),
             replay=self._replay(),
         )

@@ -3,16 +3,6 @@
 from __future__ import annotations
 
 import functools
-import traceback
-from pathlib import Path
-
-_OURS = (
-    str(Path(__file__).parent.parent),
-    "/site-packages/hypothesis/",
-    "/_pytest/",
-    "/pluggy/",
-    "/concurrent/futures/",
-)
 
 
 class Broken(AssertionError):
@@ -46,19 +36,3 @@ class NotExercised(Exception):
 
 class CheckBroken(AssertionError):
     """What a pytest run sees of a broken check: the whole story as text."""
-
-
-def authors_frames(error: BaseException | None) -> str:
-    """The traceback of a transport's exception with our own frames left out; empty if none are the author's."""
-    if error is None:
-        return ""
-    report = traceback.TracebackException.from_exception(error)
-    seen: set[int] = set()
-    link: traceback.TracebackException | None = report
-    while link is not None and id(link) not in seen:
-        seen.add(id(link))
-        link.stack = traceback.StackSummary.from_list(
-            [frame for frame in link.stack if not any(ours in frame.filename for ours in _OURS)]
-        )
-        link = link.__cause__ or link.__context__
-    return "".join(report.format()).rstrip() if report.stack else ""

@@ -13,6 +13,8 @@ from concurrent.futures import FIRST_EXCEPTION, Future, TimeoutError as FutureTi
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from rdt_conformance import author
+
 DRIVER = "driver"
 """The name of the process that has no actor."""
 
@@ -91,6 +93,7 @@ def mark_origin(error: BaseException, origin: Origin) -> None:
     """Remember where in the transport `error` came from; the innermost call wins."""
     if origin_of(error) is None:
         error.__dict__["__rdt_origin__"] = origin  # past any __setattr__ that the class may have
+        author.note_traceback(error)
 
 
 def origin_of(error: BaseException | None) -> Origin | None:

@@ -98,11 +98,11 @@ class Process:
         self.world.host.kill(self.name)
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Stop this process, which notices nothing of it, while the body runs."""
-        self.world.host.pause(self.name)
+    def paused(self) -> Iterator[bool]:
+        """Stop this process, which notices nothing of it, while the body runs; False if it is out of reach."""
+        stopped = self.world.host.pause(self.name)
         try:
-            yield
+            yield stopped
         finally:
             self.world.host.resume(self.name)
 

@@ -48,6 +48,24 @@ class TakesOneDeathForThatOfTheMachine(SocketPullTransport):
 
 
 @breaks("R2")
+class ServesNobodyAfterALostReceiver(SocketPullTransport):
+    """Lets later receivers wait for ever once the connection of one was lost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lost = False
+
+    def _serve(self, end: Any) -> None:
+        if self._lost:
+            threading.Event().wait()
+        try:
+            super()._serve(end)
+        except ConnectionError:
+            self._lost = True
+            raise
+
+
+@breaks("R2")
 class LeavesItsLockToTheNext(SocketPullTransport):
     """Has receivers of an object take turns, by a file that stays when one of them dies."""
 

@@ -29,10 +29,11 @@ from rdt_conformance.engines.cluster.channel import (
     this_machine,
 )
 from rdt_conformance.engines.cluster.recorder import SentHistory
+from rdt_conformance.engines.cluster.registry import ProcessRegistry
 from rdt_conformance.engines.reference.context import inside
 from rdt_conformance.engines.reference.handles import ActorHandle, stand_in
 from rdt_conformance.engines.reference.lanes import format_stacks, settle
-from rdt_conformance.engines.reference.registry import Registration, Registry
+from rdt_conformance.engines.reference.registry import Registration
 from rdt_conformance.engines.reference.threads import ThreadHost
 from rdt_conformance.engines.reference.worker import Settings, Worker
 from rdt_conformance.history import Recorder
@@ -100,7 +101,9 @@ class ActorProcess:
 
     def make_worker(self, name: str, history: Recorder, settings: Settings) -> Worker:
         """A worker of the reference."""
-        return Worker(name, self._outside, Registry((self._registration,)), history, settings)
+        registry = ProcessRegistry(self._registration)
+        registry.show_to_ray()
+        return Worker(name, self._outside, registry, history, settings)
 
     @property
     def worker(self) -> Worker:

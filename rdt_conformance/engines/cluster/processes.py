@@ -9,6 +9,8 @@ from concurrent.futures import Future, wait
 from queue import SimpleQueue
 from typing import Any
 
+import psutil
+
 from rdt_conformance import pickling
 from rdt_conformance.engines.base import DRIVER, Lane, origin_of
 from rdt_conformance.engines.cluster.actor import GROUPS, WATCH, AtRest, run_message
@@ -189,23 +191,23 @@ class ProcessHost:
         if remote is not None:
             remote.kill()
 
-    def pause(self, name: str) -> None:
-        """Stop a process, which notices nothing of it, until `resume`.
-
-        Raises:
-            RuntimeError: it is on another machine, or dead.
-        """
-        self._local(name).suspend()
+    def pause(self, name: str) -> bool:
+        """See `host.Processes.pause`."""
+        process = self._process(name)
+        if process is not None:
+            process.suspend()
+        return process is not None
 
     def resume(self, name: str) -> None:
-        """Let a stopped process go on."""
-        self._local(name).resume()
+        """See `host.Processes.resume`."""
+        process = self._process(name)
+        if process is not None:
+            process.resume()
 
-    def _local(self, name: str) -> Any:
+    def _process(self, name: str) -> psutil.Process | None:
+        """None if it is dead or on another machine."""
         remote = self._remotes.get(name)
-        if remote is None or remote.process is None:
-            raise RuntimeError(f"{name} is dead or on another machine")
-        return remote.process
+        return None if remote is None else remote.process
 
     # --- seen from the side ---------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ class RayActorProcess(ActorProcess):
         self._place = Place(name, history)
         record_in(self._place)
         registry = RayRegistry(self._registration)
-        registry.show_builtin()
+        registry.show_what_is_known()
         return RayWorker(name, self._outside, registry, history, settings)
 
     def know_lanes(self, lanes: dict[int, Lane]) -> None:

@@ -54,4 +54,4 @@ class RayEngine:
     def close(self) -> None:
         """End all processes, and let Ray forget the transport."""
         self._fleet.stop()
-        self._registry.unregister()
+        self._registry.hide_from_ray()

@@ -51,6 +51,7 @@ class RayRdt:
         self._transport = transport
         self._made: dict[str, weakref.ref[RayRef]] = {}
         self._sources: dict[str, str] = {}
+        self._freed: set[str] = set()
 
     def produce(self, actor: str, function: Callable[..., Any], args: Sequence[Any]) -> RayRef:  # noqa: D102
         message = pickling.dumps((function, args))
@@ -105,10 +106,12 @@ class RayRdt:
             waiting = self._waiting_to_be_freed(gone, deadline)
             if waiting is None:
                 return False
-            for obj_id in gone - waiting:
+            freed = gone - waiting
+            for obj_id in freed:
                 del self._made[obj_id], self._sources[obj_id]
+            self._freed |= freed
             if not waiting:
-                return self._barrier(Lane.SYSTEM, deadline)
+                return self._forget_borrowed(deadline)
             self._forget_failed(waiting, deadline)
             time.sleep(_POLL)
         return False
@@ -139,9 +142,15 @@ class RayRdt:
             self._host.submit(self._sources[obj_id], Lane.IO, user_code.forget_failed, [obj_id])
             self._host.submit(DRIVER, Lane.IO, user_code.forget_unmade, obj_id)
 
-    def _barrier(self, lane: Lane, deadline: float) -> bool:
-        """Wait for what Ray still has to do on a lane of all actors."""
-        passed = [self._host.submit(name, lane, nothing) for name in self._host.actors()]
+    def _forget_borrowed(self, deadline: float) -> bool:
+        """Let all processes forget what has been freed, after what Ray itself still has to do there."""
+        freed, self._freed = self._freed, set()
+        self._host.submit(DRIVER, Lane.IO, user_code.forget_borrowed, freed)
+        return self._barrier(Lane.SYSTEM, deadline, user_code.forget_borrowed, freed)
+
+    def _barrier(self, lane: Lane, deadline: float, last: Callable[..., None] = nothing, *args: Any) -> bool:
+        """Wait for what Ray still has to do on a lane of all actors, and do one thing more there."""
+        passed = [self._host.submit(name, lane, last, *args) for name in self._host.actors()]
         try:
             for each in passed:
                 each.result(max(0.0, deadline - time.monotonic()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,9 @@ from rdt_conformance.engines.untyped import the_ray
 
 if TYPE_CHECKING:
     from rdt_conformance.engines.reference.worker import Worker
+
+_METADATA_SECONDS = 3.0
+"""For the metadata of an object to follow it."""
 
 
 def put(worker: Worker, key: int, transport: str) -> Any:
@@ -72,10 +76,24 @@ def forget_unmade(worker: Worker, obj_id: str) -> None:
         manager._managed_rdt_metadata.pop(obj_id, None)
 
 
+def forget_borrowed(worker: Worker, obj_ids: Iterable[str]) -> None:
+    """Let the process forget objects that are gone: Ray 2.60 keeps the metadata of what was borrowed for ever."""
+    manager = _manager()
+    with manager._lock:
+        for obj_id in obj_ids:
+            manager._managed_rdt_metadata.pop(obj_id, None)
+
+
 def wait_made(refs: Sequence[Any], seconds: float) -> None:
     """Wait until the owner of objects, this process, knows them, or that they could not be made."""
     different = list(dict.fromkeys(refs))
     the_ray().wait(different, num_returns=len(different), timeout=seconds, fetch_local=False)
+    # Word of an object and of its metadata come one after the other; of one that could not be made, only the former.
+    manager = _manager()
+    for ref in different:
+        if manager.is_managed_object(ref.hex()):
+            with contextlib.suppress(KeyError):  # freed meanwhile
+                manager.wait_for_tensor_transport_metadata(ref.hex(), _METADATA_SECONDS)
 
 
 def metadata_of(worker: Worker, obj_id: str) -> Any:

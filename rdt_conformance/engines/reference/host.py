@@ -54,16 +54,12 @@ class Processes(Host, Protocol):
         """Start a worker, or start one again under the name of one that died, with everything that is registered."""
         ...
 
-    def pause(self, name: str) -> None:
-        """Stop a process, which notices nothing of it, until `resume`.
-
-        Raises:
-            RuntimeError: it is none, or out of reach.
-        """
+    def pause(self, name: str) -> bool:
+        """Stop a process, which notices nothing of it, until `resume`; False if it is dead or out of reach."""
         ...
 
     def resume(self, name: str) -> None:
-        """Let a stopped process go on."""
+        """Let a stopped process go on, unless it was killed meanwhile."""
         ...
 
     @property

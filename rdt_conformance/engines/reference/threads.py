@@ -63,13 +63,12 @@ class ThreadHost:
         for lane in lanes:
             self._lanes[worker.name, lane] = LaneThread(worker, lane, self._one_finished)
 
-    def pause(self, name: str) -> None:
-        """See `host.Processes.pause`."""
-        raise RuntimeError(f"{name} is not a process of its own")
+    def pause(self, name: str) -> bool:
+        """See `host.Processes.pause`: no worker is a process of its own."""
+        return False
 
     def resume(self, name: str) -> None:
         """See `host.Processes.resume`."""
-        raise RuntimeError(f"{name} is not a process of its own")
 
     @property
     def at_least(self) -> int:
