@@ -23,6 +23,7 @@ from rdt_conformance.engines.reference.registry import Registration
 from rdt_conformance.engines.reference.store import Store
 from rdt_conformance.engines.reference.threads import ThreadHost
 from rdt_conformance.engines.world import World
+from rdt_conformance.fidelity import values
 from rdt_conformance.fidelity.compare import differences
 from rdt_conformance.fidelity.generate import programs
 from rdt_conformance.fidelity.limits import LIMITS
@@ -284,6 +285,23 @@ def test_the_reference_does_what_ray_does(study: Study) -> None:
     study.check_limits(findings)
     assert not findings.limits_gone
     assert len(findings.limits) == sum(limit.applies(study.traits) for limit in LIMITS)
+
+
+def test_between_examples_borrowers_forget_what_ray_keeps_for_ever(engines: Engines) -> None:
+    """Or a check would take it for a leak of the transport."""
+    bench = Bench(bench_of(InlineTransport, torch.Tensor).target, "ray", engines.start, "quick", seed=1)
+    world = bench.acquire()
+    source, destination = world.actors(2)
+    ref = source.produce(KIND.simple(16))
+    destination.get(ref).result()
+    ref.drop()
+    assert world.come_to_rest()
+    before = destination.run(values.kept, ref.obj_id).result()
+    assert world.reset()
+    after = destination.run(values.kept, ref.obj_id).result()
+    bench.release(world, again=False)
+    bench.close()
+    assert (before, after) == ("metadata", "nothing")
 
 
 def test_a_difference_is_no_fault_of_the_transport(monkeypatch: pytest.MonkeyPatch) -> None:

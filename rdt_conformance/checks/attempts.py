@@ -124,11 +124,11 @@ class Attempt:
 
     def _begin_send(self) -> None:
         self.send = self.source.send(self.obj_id, self.tensors, self.metadata, self.comm)
-        self._wait_until_begun("send_multiple_tensors", self.source)
+        self._wait_until_begun("send_multiple_tensors", self.source, self.send)
 
     def _begin_receive(self, buffers: Held | None = None) -> None:
         self._receive = self.destination.recv(self.obj_id, self.metadata, self.comm, buffers)
-        self._wait_until_begun("recv_multiple_tensors", self.destination)
+        self._wait_until_begun("recv_multiple_tensors", self.destination, self._receive)
 
     def _begin_fetch(self, buffers: Held | None) -> None:
         fetching = self.destination.fetch(self.obj_id, self.metadata, self.comm, buffers)
@@ -136,10 +136,12 @@ class Attempt:
             self._request = self.case.ok(fetching)
         else:
             self._receive = fetching
-            self._wait_until_begun("fetch_multiple_tensors", self.destination)
+            self._wait_until_begun("fetch_multiple_tensors", self.destination, fetching)
 
-    def _wait_until_begun(self, method: str, process: Process) -> None:
-        self.case.world.history.wait_for(method, process.name, self.case.patience.call, self.obj_id)
+    def _wait_until_begun(self, method: str, process: Process, call: Pending[Any]) -> None:
+        seconds = self.case.patience.call
+        if not self.case.world.history.wait_for(method, process.name, seconds, self.obj_id) and not call.done():
+            raise AssertionError(f"{method} on {process.name} did not begin within {seconds:g} s")
 
     @property
     def main_call(self) -> Pending[Any]:
@@ -154,7 +156,7 @@ class Attempt:
         """Have the receiver wait for a fetch that has begun; any other transfer waits by itself."""
         if self._request is not None:
             self._receive = self.destination.wait(self.obj_id, self._request)
-            self._wait_until_begun("wait_fetch_complete", self.destination)
+            self._wait_until_begun("wait_fetch_complete", self.destination, self._receive)
 
     def let_block(self) -> None:
         """Give a call that nobody answers the time to get to where it blocks, which no event tells."""

@@ -63,3 +63,7 @@ class Rdt(Protocol):
     def settle(self, seconds: float) -> bool:
         """Wait until every object that nobody refers to has been freed; whether that came true."""
         ...
+
+    def tidy(self, seconds: float) -> bool:
+        """The same, and let all processes forget what nobody can ask them for any more."""
+        ...

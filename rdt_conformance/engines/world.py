@@ -298,7 +298,7 @@ class World:
         """
         for ref in list(self._refs):
             ref.drop()
-        return self.host.tidy(seconds) and self.rdt.settle(seconds)
+        return self.host.tidy(seconds) and self.rdt.tidy(seconds)
 
     def watch(self, *, memory: bool = True) -> Observer:
         """Begin to watch what all processes hold."""

@@ -101,6 +101,14 @@ class RayRdt:
 
     def settle(self, seconds: float) -> bool:  # noqa: D102
         deadline = time.monotonic() + seconds
+        return self._wait_freed(deadline) and self._barrier(Lane.SYSTEM, deadline)
+
+    def tidy(self, seconds: float) -> bool:  # noqa: D102
+        deadline = time.monotonic() + seconds
+        return self._wait_freed(deadline) and self._forget_borrowed(deadline)
+
+    def _wait_freed(self, deadline: float) -> bool:
+        """Wait until no source has an object any more that nobody refers to; whether that came true."""
         while time.monotonic() < deadline:
             gone = {obj_id for obj_id, made in self._made.items() if (ref := made()) is None or ref.ray is None}
             waiting = self._waiting_to_be_freed(gone, deadline)
@@ -111,7 +119,7 @@ class RayRdt:
                 del self._made[obj_id], self._sources[obj_id]
             self._freed |= freed
             if not waiting:
-                return self._forget_borrowed(deadline)
+                return True
             self._forget_failed(waiting, deadline)
             time.sleep(_POLL)
         return False

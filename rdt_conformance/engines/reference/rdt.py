@@ -54,6 +54,10 @@ class ReferenceRdt:
         """Everything that the reference does is a job on some lane: there is nothing more to wait for."""
         return True
 
+    def tidy(self, seconds: float) -> bool:
+        """The reference forgets by itself."""
+        return self.settle(seconds)
+
     def _getting(self, process: str, refs: Sequence[Ref], function: Callable[..., Any], *args: Any) -> Future[Any]:
         """Get objects, which stay until that is over even if every other reference is dropped meanwhile."""
         if process != DRIVER:
