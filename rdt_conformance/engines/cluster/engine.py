@@ -8,10 +8,9 @@ from rdt_conformance.engines.base import DRIVER
 from rdt_conformance.engines.cluster.fleet import Fleet
 from rdt_conformance.engines.cluster.groups import groups_for
 from rdt_conformance.engines.cluster.processes import ProcessHost
-from rdt_conformance.engines.cluster.registry import ProcessRegistry
 from rdt_conformance.engines.ray_session import RaySession
 from rdt_conformance.engines.reference.rdt import ReferenceRdt
-from rdt_conformance.engines.reference.registry import Registration
+from rdt_conformance.engines.reference.registry import Registration, Registry
 from rdt_conformance.engines.reference.worker import AS_IN_RAY, Settings, Worker
 from rdt_conformance.engines.world import World
 from rdt_conformance.history import History
@@ -33,9 +32,9 @@ class ClusterEngine:
     def __init__(self, session: RaySession, registration: Registration) -> None:
         self._registration = registration
         self._fleet = Fleet(registration, session.node_ids, session.host)
-        # As in Ray, a process has one instance of a transport, for as long as it lives; this one is no exception.
-        self._registry = ProcessRegistry(registration)
-        self._registry.show_to_ray()
+        # As in Ray, a process has one instance of a transport, for as long as it lives; this one is no exception. But
+        # what Ray itself finds in this process is the ray engine's.
+        self._registry = Registry((registration,), lasting=True)
 
     def new_world(
         self, settings: Settings = AS_IN_RAY, first_use: Recipe | None = None, *, together: bool = False
@@ -47,6 +46,5 @@ class ClusterEngine:
         return World(host, ReferenceRdt(host, self._registration.name), self._registration.name, first_use)
 
     def close(self) -> None:
-        """End all processes, and let Ray forget the transport."""
+        """End all processes."""
         self._fleet.stop()
-        self._registry.hide_from_ray()
