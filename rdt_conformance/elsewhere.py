@@ -49,6 +49,8 @@ class Elsewhere:
     built: bool = False
     build_error: str = ""
     """What registering or building it raised."""
+    needs_ray: bool = False
+    """Whether it raised that because no Ray runs in the process."""
     opened: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Names by kind of what the process held after building and not before."""
     last_words: str = ""
@@ -116,6 +118,7 @@ def main() -> None:
 
     from ray.experimental.rdt import util
 
+    from rdt_conformance.engines.reference.errors import is_for_lack_of_ray
     from rdt_conformance.observe.resources import Watch
 
     util._ensure_default_transports_registered()
@@ -138,6 +141,7 @@ def main() -> None:
         elsewhere.built = isinstance(instance, transport)
     except Exception as error:
         elsewhere.build_error = describe(error)
+        elsewhere.needs_ray = is_for_lack_of_ray(error)
     names = before.snapshot(addresses=True).names
     elsewhere.opened = {kind: names[kind] for kind in _OPENED if kind in names}
     print(json.dumps(asdict(elsewhere)), file=told)

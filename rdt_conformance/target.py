@@ -124,7 +124,7 @@ class Target:
 def resolve(spec: str, *, devices: Sequence[str] | None = None, data_type: str | None = None, nodes: int = 1) -> Target:
     """Find the transport that `spec` names, look at it, and make sure that it can be run.
 
-    One instance is built and dropped. Imports Ray, torch and the author's module.
+    One instance is built and dropped, unless that takes a running Ray. Imports Ray, torch and the author's module.
 
     Args:
         spec: the target, in any form of `rdt_conformance.locate.FORMS`.
@@ -138,7 +138,7 @@ def resolve(spec: str, *, devices: Sequence[str] | None = None, data_type: str |
     no_auto_connect()
     _check_ray()
     transport, profile = _transport_and_profile(spec, locate.locate(spec))
-    instance = _build(spec, transport)
+    instance, needs_ray = _build(spec, transport)
     registration = _registration(transport, spec)
     return Target(
         spec=spec,
@@ -149,7 +149,7 @@ def resolve(spec: str, *, devices: Sequence[str] | None = None, data_type: str |
         one_sided=_claim(spec, transport, "is_one_sided"),
         can_abort=_claim(spec, instance, "can_abort_transport"),
         own_fetch=_own_fetch(transport),
-        needs_process=_needs_process(transport, profile),
+        needs_process=_needs_process(transport, profile, needs_ray),
         note=Fact(profile.note, "profile") if profile else Fact("", "default"),
         nodes=nodes,
     )
@@ -205,14 +205,24 @@ def _transport_and_profile(spec: str, found: object) -> tuple[type[TensorTranspo
     return transport, profile
 
 
-def _build(spec: str, transport: type[TensorTransportManager]) -> TensorTransportManager:
+def _build(spec: str, transport: type[TensorTransportManager]) -> tuple[TensorTransportManager, bool]:
+    """An instance, and whether its constructor calls into Ray. If so, it has not run: no claim depends on it."""
+    from rdt_conformance.engines.reference.errors import is_for_lack_of_ray
+
     try:
         inspect.signature(transport).bind()
     except TypeError as error:
         raise TargetProblem(f"{spec}: {error}, but Ray builds a transport without arguments") from None
     except ValueError:  # a constructor without a signature, as extension types have it
         pass
-    return _ask(f"{spec}: {transport.__name__}()", transport)
+    try:
+        return author.call(transport), False
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        if is_for_lack_of_ray(error):
+            return object.__new__(transport), True
+        raise locate.problem(f"{spec}: {transport.__name__}() failed", error) from None
 
 
 def _ask(what: str, function: Callable[[], T]) -> T:
@@ -319,10 +329,14 @@ def _data_type(
     return found
 
 
-def _needs_process(transport: type[TensorTransportManager], profile: TransportProfile | None) -> Fact[bool]:
+def _needs_process(
+    transport: type[TensorTransportManager], profile: TransportProfile | None, needs_ray: bool
+) -> Fact[bool]:
     """Whether actors must be processes. The groups that Ray makes for its collective transports consist of such."""
     from ray.experimental.rdt.collective_tensor_transport import CollectiveTensorTransport
 
+    if needs_ray:
+        return Fact(True, f"class: {transport.__name__}() calls into Ray")
     if profile:
         return Fact(profile.needs_process, "profile")
     if issubclass(transport, CollectiveTensorTransport):

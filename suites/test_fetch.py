@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
-from ray.experimental.rdt.tensor_transport_manager import FetchRequest
+from ray.experimental.rdt.tensor_transport_manager import FetchRequest, TensorTransportManager
 
 from rdt_conformance.checks import Case, check
 from rdt_conformance.checks.damage import foreign
@@ -218,7 +218,9 @@ def _expect_timeout_kept(case: Case, timeout: float, clause: str) -> bool:
             early.append(seconds)
             late.append(fetch.time_late_wait(timeout, clause))
     case.require(not missed, clause, lambda: f"a wait with a timeout of {timeout:g} s ended after {min(missed):.3f} s")
-    blocked = min(early) > timeout + BLOCKED
+    # The interface's own wait only hands over what the fetch has brought: how long that takes, the machine decides.
+    own_wait = case.target.transport_class.wait_fetch_complete is not TensorTransportManager.wait_fetch_complete
+    blocked = own_wait and min(early) > timeout + BLOCKED
     case.require(
         not blocked or min(late) > min(early) / 10,
         clause,

@@ -20,9 +20,12 @@ MOST_METADATA = 100 << 10
 """Bytes. What is larger, Ray does not put into a task's reply but into the object store."""
 
 
-@check("S5", "S1", "S9", sends=False)
+@check("S5", "S1", "S9", sends=False, situational=("S9",))
 def test_the_class_is_built_in_another_process(case: Case) -> None:
-    """By Ray's own functions, which hold a lock meanwhile, and while this process has an instance of its own."""
+    """By Ray's own functions, which hold a lock meanwhile, and while this process has an instance of its own.
+
+    A transport that calls into Ray then is built in an actor instead, where Ray itself opens this and that.
+    """
     case.ok(case.driver.ask("can_abort_transport"), "S1")
     elsewhere = build_elsewhere(case.target)
     if not elsewhere.started:
@@ -30,6 +33,9 @@ def test_the_class_is_built_in_another_process(case: Case) -> None:
     if not elsewhere.loaded:
         raise broken("S5", _why_not_loaded(elsewhere), elsewhere.last_words)
     case.fact("class travels", elsewhere.loaded)
+    if elsewhere.needs_ray:
+        case.ok(case.actors(1)[0].ask("can_abort_transport"), "S1")
+        return
     if not elsewhere.built:
         raise broken("S1", _why_not_built(elsewhere), elsewhere.last_words)
     opened = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in elsewhere.opened.items())
@@ -78,7 +84,9 @@ def test_methods_accept_the_calls_of_ray(case: Case) -> None:
 def test_metadata_travel(case: Case) -> None:
     payload = case.draw(case.payloads(min_tensors=0), "payload")
     source, destination = case.actors(2)
-    _, metadata = case.described(source, source.build(payload, case.bench.device))
+    extracting = source.extract(case.world.new_object_id(), source.build(payload, case.bench.device))
+    case.unless(not payload.count and case.error(extracting) is not None)  # that is for M4 to say
+    metadata = case.ok(extracting)
     _expect_type(case, metadata, TensorTransportMetadata, "extract_tensor_transport_metadata")
     pairs = [(source, destination)]
     if case.target.one_sided.value:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import hypothesis.internal.conjecture.engine as hypothesis_engine
 import numpy
 import pytest
 import ray
@@ -15,8 +16,10 @@ import torch
 from check_run import bench_of, run_check
 from ray.experimental import TensorTransportMetadata
 
+from rdt_conformance import author, pickling
 from rdt_conformance.checks.carries import Carries
 from rdt_conformance.contract import CLAUSES
+from rdt_conformance.engines.base import Origin, mark_origin
 from rdt_conformance.engines.local import local_world
 from rdt_conformance.engines.reference.registry import Registration
 from rdt_conformance.file_limit import allow_many_files
@@ -354,6 +357,67 @@ def test_an_example_that_is_given_up_does_not_cost_its_world(monkeypatch: pytest
     assert (result.outcome, len(worlds)) == ("passed", 2)  # one to find out what it carries, one for all examples
 
 
+class Absent(InlineTransport):
+    """Needs what is not installed where the actors are, as it says."""
+
+    def actor_has_tensor_transport(self, actor: Any) -> bool:
+        return False
+
+
+def test_a_transport_that_actors_do_not_have_is_told_once() -> None:
+    bench = bench_of(Absent, torch.Tensor)
+    results = [run_check(bench, name) for name in (DELIVERS, "test_freed_objects_leave_nothing")]
+    (failure,) = results[0].failures
+    assert failure.clause == "L1"
+    assert "actor_has_tensor_transport said that actor1 does not have the transport" in failure.happened
+    assert [(result.outcome, result.reason) for result in results[1:]] == [("not run", "nothing can be sent, see L1")]
+
+
+class NeverEmpty(InlineTransport):
+    """Takes an object without tensors for a mistake."""
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+        if not rdt_object:
+            raise ValueError("nothing to send")
+        return super().extract_tensor_transport_metadata(obj_id, rdt_object)
+
+
+def test_metadata_that_are_not_made_are_not_said_to_travel_badly() -> None:
+    bench = bench_of(NeverEmpty, torch.Tensor)
+    names = ("test_metadata_travel", "test_an_object_without_tensors_in_single_calls")
+    results = [run_check(bench, name) for name in names]
+    assert [result.outcome for result in results] == ["passed", "broken"]
+    assert results[0].examples >= 2 and results[1].failures[0].clause == "M4"
+
+
+class Hoarding(InlineTransport):
+    """Keeps what it has received for ever."""
+
+    def __init__(self) -> None:
+        self.kept: list[list[Any]] = []
+
+    def recv_multiple_tensors(self, *args: Any, **kwargs: Any) -> list[Any]:
+        self.kept.append(super().recv_multiple_tensors(*args, **kwargs))
+        return self.kept[-1]
+
+
+def test_memory_that_a_completed_fetch_takes_as_well_is_not_held_against_a_dropped_one() -> None:
+    bench = bench_of(Hoarding, torch.Tensor)
+    assert run_check(bench, "test_dropped_requests_add_up_to_nothing").outcome == "passed"
+    assert run_check(bench, "test_freed_objects_leave_nothing").outcome == "broken"
+
+
+def test_where_an_error_came_from_is_known_in_another_process() -> None:
+    try:
+        raise ValueError("of the transport")
+    except ValueError as error:
+        mark_origin(error, Origin("recv_multiple_tensors", "actor2", "main"))
+        raised = author.traceback_of(error)
+        arrived = pickling.loads(pickling.dumps(error))
+    assert f'File "{__file__}"' in raised and raised.endswith("ValueError: of the transport")
+    assert author.traceback_of(arrived) == raised
+
+
 # --- the run ------------------------------------------------------------------------------------------------------
 
 
@@ -372,3 +436,20 @@ def test_a_bench_may_open_many_files(few_files: Sequence[int]) -> None:
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (most, few_files[1])
     allow_many_files()
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (most, few_files[1])
+
+
+class Reversing(InlineTransport):
+    """Hands out the last tensor first."""
+
+    def recv_multiple_tensors(self, *args: Any, **kwargs: Any) -> list[Any]:
+        return super().recv_multiple_tensors(*args)[::-1]
+
+
+def test_a_failure_that_takes_long_to_make_small_is_not_for_hypothesis_to_report(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bench = bench_of(Reversing, torch.Tensor)
+    bench.budget = dataclasses.replace(bench.budget, shrink_seconds=0)
+    assert run_check(bench, "test_count_and_order_hold").outcome == "broken"
+    assert capsys.readouterr().out == ""
+    assert hypothesis_engine.MAX_SHRINKING_SECONDS == 300  # for the author's own tests it is as it was

@@ -139,12 +139,17 @@ def test_wrong_dtype_and_shape_with_the_right_bytes_are_noticed():
     assert payload.differences([tensor.numpy()]) == ["tensor 0: is a ndarray, not a torch.Tensor"]
 
 
-def test_byte_order_is_part_of_a_numpy_dtype():
-    payload = dataclasses.replace(
-        KINDS["numpy"].simple(0), recipes=(ArrayRecipe(Memory(">i4", 4, 3, 1), contiguous((3,))),)
-    )
+@pytest.mark.parametrize(("sent", "received"), [(">i4", "<i4"), ("int32", ">i4")])
+def test_the_same_numbers_in_another_byte_order_are_no_difference(sent: str, received: str):
+    recipe = ArrayRecipe(Memory(sent, 4, 3, 1), contiguous((3,)))
+    payload = dataclasses.replace(KINDS["numpy"].simple(0), recipes=(recipe,))
     (array,) = payload.build()
-    assert payload.differences([array.astype("<i4")]) == ["tensor 0: has dtype int32, sent >i4"]
+    assert not payload.differences([array.astype(received)])
+    other = array.astype(received)
+    other[1] += 1
+    assert "of 12 bytes differ" in payload.differences([other])[0]
+    assert payload.differences([array.view(received)])
+    assert payload.differences([array.astype("int64")]) == [f"tensor 0: has dtype int64, sent {sent}"]
 
 
 def test_every_negative_zero_and_nan_counts():
@@ -218,6 +223,12 @@ def test_a_dense_tensor_passes_for_a_sparse_one_but_plain_data_not_for_masked_da
     masked = next(odd for odd in KINDS["numpy"].refusable_payloads() if odd.name == "masked array")
     assert sparse.differences([sparse.build()[0].to_dense()]) == []
     assert masked.differences([np.asarray(masked.build()[0])]) != []
+
+
+def test_a_quantized_tensor_that_lost_its_scale_is_no_bug_of_torch():
+    quantized = next(odd for odd in KINDS["torch"].refusable_payloads() if odd.name == "quantized tensor")
+    (difference,) = quantized.differences([torch.empty(2, 3, dtype=torch.quint8)])
+    assert difference.endswith("sent quantized tensor (its scale and zero point are lost)")
 
 
 def test_what_shrinks_ends_at_one_small_plain_tensor(kind):

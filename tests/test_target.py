@@ -203,6 +203,21 @@ def test_half_a_fetch_of_its_own_is_none(write: Write) -> None:
     assert (own_fetch.value, own_fetch.learnt) == (False, "class: overrides wait_fetch_complete")
 
 
+def test_a_class_that_asks_ray_when_it_is_built_gets_a_process(write: Write) -> None:
+    write(
+        "asks.py",
+        """
+        import ray
+        class Asks(Base):
+            def __init__(self):
+                self.node_id = ray.get_runtime_context().get_node_id()
+        """,
+    )
+    target = resolve("asks:Asks")
+    assert (target.needs_process.value, target.needs_process.learnt) == (True, "class: Asks() calls into Ray")
+    assert (target.name.value, target.one_sided.value, target.can_abort.value) == ("GOOD", True, False)
+
+
 # --- what makes running impossible --------------------------------------------------------------------------------
 
 MORE = """

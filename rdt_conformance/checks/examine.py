@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +82,6 @@ class Examination:
 
     def _search(self) -> bool:
         """Let Hypothesis look for a failing example; whether it found one that did not fail again."""
-        hypothesis_engine.MAX_SHRINKING_SECONDS = self._budget.shrink_seconds  # no public setting for this
         settings = hypothesis.settings(
             max_examples=self._budget.examples,
             # No example database: it would write into the author's folder, and a seed replays a failure exactly.
@@ -100,7 +101,8 @@ class Examination:
             self._example(data)
 
         try:
-            search()
+            with _shrinking_for(self._budget.shrink_seconds):
+                search()
         except (Broken, Hung):
             return False
         except Flaky as flaky:
@@ -238,3 +240,14 @@ class Examination:
         if self._failure is not None:
             return clause == self._failure.clause
         return self._completed and clause not in self._spec.situational
+
+
+@contextmanager
+def _shrinking_for(seconds: float) -> Iterator[None]:
+    """Let Hypothesis, which has no setting for it, spend so long on making examples small, ours only."""
+    before: Any = hypothesis_engine.MAX_SHRINKING_SECONDS
+    hypothesis_engine.MAX_SHRINKING_SECONDS = seconds
+    try:
+        yield
+    finally:
+        hypothesis_engine.MAX_SHRINKING_SECONDS = before

@@ -40,6 +40,22 @@ class Look:
         return flipped(np.ascontiguousarray(self.raw).reshape(-1).view(np.uint8), self.flip)
 
 
+def in_byte_order_of(dtype: str, look: Look) -> Look:
+    """A tensor as if its numbers were stored in the byte order of a numpy dtype, if that is all that they differ in.
+
+    Either order holds the same values, and Python's own pickling turns one into the other.
+    """
+    try:
+        wanted = np.dtype(dtype)
+    except TypeError:  # of another library
+        return look
+    other = wanted.newbyteorder()
+    if look.dtype != str(other):
+        return look
+    swapped = look.raw.view(other).astype(wanted)
+    return dataclasses.replace(look, dtype=dtype, raw=swapped.view(opaque(wanted.itemsize)))
+
+
 def opaque(itemsize: int) -> str:
     """The numpy dtype of an element that is nothing but bytes; numpy copies numbers fastest."""
     return f"u{itemsize}" if itemsize in (1, 2, 4, 8) else f"V{itemsize}"
@@ -115,6 +131,8 @@ class ArrayRecipe:
 
     def difference(self, got: Look) -> str:
         """How a tensor differs from this one, completing the sentence "tensor 3: …"; empty if it does not."""
+        if got.dtype != self.memory.dtype:
+            got = in_byte_order_of(self.memory.dtype, got)
         if got.dtype != self.memory.dtype:
             return f"has dtype {got.dtype}, sent {self.memory.dtype}"
         if got.shape != self.layout.shape:

@@ -65,7 +65,11 @@ def _dense(tensor: torch.Tensor) -> object:
 
 
 def _quantized(tensor: torch.Tensor) -> object:
-    return dtype_name(tensor.dtype), tensor.q_scale(), tensor.q_zero_point(), _plain(tensor.int_repr())
+    try:
+        scale, zero_point = tensor.q_scale(), tensor.q_zero_point()
+    except RuntimeError:  # torch takes that for a mistake of its own
+        raise TypeError("its scale and zero point are lost") from None
+    return dtype_name(tensor.dtype), scale, zero_point, _plain(tensor.int_repr())
 
 
 def _parts(tensor: torch.Tensor) -> object:
