@@ -1,4 +1,4 @@
-"""What the CPU transports here share: which tensors are plain memory, and where their bytes are.
+"""What the transports here share: which tensors are plain memory, and where their bytes are.
 
 A tensor is a ``torch.Tensor`` or a ``numpy.ndarray``; both are treated alike, told apart by their type.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,52 +22,83 @@ _MOST_BUFFERS = 1024
 """How many buffers the kernel takes in one ``readv``, ``writev``, ``sendmsg`` or ``recvmsg`` (Linux: ``IOV_MAX``)."""
 
 
-def describe(tensors: Sequence[Tensor]) -> list[Any]:
+def describe(tensors: Sequence[Tensor], device_types: Collection[str] = ("cpu",)) -> list[Any]:
     """The shape and dtype of each tensor, in order: what goes into ``tensor_meta``.
 
     Call it before anything is set up: it is also where a transport refuses what it cannot carry, so that nothing is
     carried wrongly and nothing is left behind.
 
     Raises:
-        ValueError: the tensors are of several device types, or one of them is not plain CPU memory.
+        ValueError: the tensors are of several device types, or one of them is not plain memory of such a device.
     """
-    devices = {tensor.device.type if isinstance(tensor, torch.Tensor) else "cpu" for tensor in tensors}
-    if len(devices) > 1:
-        raise ValueError(f"the tensors of one object must share a device type, got {' and '.join(sorted(devices))}")
-    for index, tensor in enumerate(tensors):
-        obstacle = _obstacle(tensor)
-        if obstacle:
-            raise ValueError(f"tensor {index} cannot be carried: {obstacle}")
+    _check(tensors, device_types)
     return [(tensor.shape, tensor.dtype) for tensor in tensors]
 
 
-def _obstacle(tensor: Tensor) -> str:
-    """Why the tensor is not plain CPU memory; empty if it is."""
+def _check(tensors: Sequence[Tensor], device_types: Collection[str]) -> None:
+    for index, tensor in enumerate(tensors):
+        obstacle = _obstacle(tensor, device_types)
+        if obstacle:
+            raise ValueError(f"tensor {index} cannot be carried: {_mixture(tensors) or obstacle}")
+    mixture = _mixture(tensors) if len(device_types) > 1 else ""
+    if mixture:
+        raise ValueError(f"the tensors cannot be carried: {mixture}")
+
+
+def _mixture(tensors: Sequence[Tensor]) -> str:
+    """What is wrong with the tensors together; empty if nothing is."""
+    found = {tensor.device.type if isinstance(tensor, torch.Tensor) else "cpu" for tensor in tensors}
+    several = " and ".join(sorted(found))
+    return f"the tensors of one object must share a device type, got {several}" if len(found) > 1 else ""
+
+
+def _obstacle(tensor: Tensor, device_types: Collection[str]) -> str:
+    """Why the tensor is not plain memory of such a device; empty if it is."""
     kind = type(tensor)
     if kind is np.ndarray:
         return f"its dtype {tensor.dtype} holds references to Python objects" if tensor.dtype.hasobject else ""
     if kind is not torch.Tensor and kind is not torch.nn.Parameter:
         # A subclass may keep its data elsewhere (masks, scales, shards), which its shape and dtype do not tell.
         return f"{kind.__module__}.{kind.__qualname__} is neither a plain tensor nor a plain array"
-    if tensor.device.type != "cpu":
-        return f"it is on device {tensor.device}, only cpu is supported"
+    if ("cpu" if tensor.is_cpu else tensor.device.type) not in device_types:  # is_cpu is much faster
+        return f"it is on device {tensor.device}, only {' and '.join(device_types)} is supported"
     if tensor.layout is not torch.strided or tensor.is_nested:
         return f"its layout is {'nested' if tensor.is_nested else tensor.layout}, only strided is supported"
     if tensor.is_quantized:
         return f"it is quantized ({tensor.dtype}), its scales would be lost"
-    if tensor.numel() and not tensor.data_ptr():
+    if not tensor.data_ptr() and tensor.numel():
         return "it has no memory (its storage was freed, or it is symbolic)"
     return ""
 
 
 def flat_bytes(tensor: Tensor) -> memoryview:
-    """The tensor's bytes in C order: its own memory if it is contiguous, else a copy. The view keeps it alive.
+    """The tensor's bytes in C order: its own memory if it is contiguous, else a copy. The view keeps them alive.
 
     Only for tensors that `describe` accepts. The view of a contiguous tensor is writable, and writing changes it.
     """
+    packed = in_one_piece(tensor)
+    if isinstance(packed, torch.Tensor):
+        return np.asarray(_Memory(packed)).data
+    return packed.reshape(-1).view(np.uint8).data
+
+
+def in_one_piece(tensor: Tensor) -> Tensor:
+    """The tensor itself if its bytes lie one after the other in C order, else a copy of which that is true."""
     if isinstance(tensor, torch.Tensor):
-        return np.asarray(_Memory(tensor.detach().resolve_conj().resolve_neg().contiguous())).data
-    return np.ascontiguousarray(tensor).reshape(-1).view(np.uint8).data
+        return tensor if _lies_in_one_piece(tensor) else tensor.detach().resolve_conj().resolve_neg().contiguous()
+    return tensor if tensor.flags.c_contiguous else np.ascontiguousarray(tensor)
+
+
+def memory_of(tensor: Tensor) -> Any:
+    """What keeps the tensor's bytes where they are, even if it is itself given others, as by ``tensor.data = other``.
+
+    Only resizing its storage still moves or frees them.
+    """
+    return tensor.untyped_storage() if isinstance(tensor, torch.Tensor) else tensor
+
+
+def _lies_in_one_piece(tensor: torch.Tensor) -> bool:
+    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
 class _Memory:
@@ -78,7 +109,7 @@ class _Memory:
     """
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor = tensor
+        self.memory = memory_of(tensor)
         self.__array_interface__ = {
             "version": 3,
             "shape": (tensor.nbytes,),
@@ -99,10 +130,21 @@ def sizes(tensor_meta: TensorMeta) -> list[int]:
         raise ValueError(f"garbled metadata: not a list of shapes and dtypes ({error})") from None
 
 
-def landing(tensor_meta: TensorMeta, target_buffers: Sequence[Tensor] | None = None) -> list[Any]:
+def landing(
+    tensor_meta: TensorMeta,
+    target_buffers: Sequence[Tensor] | None = None,
+    device: str = "cpu",
+    device_types: Collection[str] = ("cpu",),
+) -> list[Any]:
     """The tensors to receive into: the target buffers themselves if there are any, else fresh ones.
 
     All of them are contiguous, so that `flat_bytes` gives their own memory.
+
+    Args:
+        tensor_meta: what they have to hold.
+        target_buffers: of the caller's.
+        device: where fresh torch tensors are made.
+        device_types: where target buffers may be.
 
     Raises:
         ValueError: the buffers do not fit the metadata, or cannot be written in place. Nothing was written.
@@ -110,28 +152,28 @@ def landing(tensor_meta: TensorMeta, target_buffers: Sequence[Tensor] | None = N
     if target_buffers is None:
         return [
             # np.empty would turn the dtypes S0 and V0 into others.
-            torch.empty(shape, dtype=dtype) if isinstance(dtype, torch.dtype) else np.ndarray(shape, dtype)
-            for shape, dtype in tensor_meta
+            torch.empty(shape, dtype=kind, device=device) if isinstance(kind, torch.dtype) else np.ndarray(shape, kind)
+            for shape, kind in tensor_meta
         ]
     if len(target_buffers) != len(tensor_meta):
         raise ValueError(f"{len(target_buffers)} target buffers given for {len(tensor_meta)} tensors")
-    for index, (buffer, expected, found) in enumerate(
-        zip(target_buffers, tensor_meta, describe(target_buffers), strict=True)
-    ):
-        if type(found[1]) is not type(expected[1]) or found != tuple(expected):
-            raise ValueError(f"target buffer {index} has shape and dtype {found}, the tensor has {expected}")
+    _check(target_buffers, device_types)
+    for index, (buffer, (shape, dtype)) in enumerate(zip(target_buffers, tensor_meta, strict=True)):
+        # No list of all descriptions: ten thousand new objects would set off Python's garbage collector.
+        if type(buffer.dtype) is not type(dtype) or buffer.dtype != dtype or buffer.shape != shape:
+            raise ValueError(
+                f"target buffer {index} has shape and dtype {buffer.shape, buffer.dtype}, the tensor has {shape, dtype}"
+            )
         if not _is_writable_in_place(buffer):
             raise ValueError(f"target buffer {index} must be contiguous and writable")
-    for buffer in target_buffers:
-        if isinstance(buffer, torch.Tensor):
-            # The bytes are about to change behind autograd's back.
-            torch.autograd.graph.increment_version(buffer)
+    # The bytes are about to change behind autograd's back.
+    torch.autograd.graph.increment_version([each for each in target_buffers if isinstance(each, torch.Tensor)])
     return list(target_buffers)
 
 
 def _is_writable_in_place(buffer: Tensor) -> bool:
     if isinstance(buffer, torch.Tensor):
-        return buffer.is_contiguous() and not buffer.is_conj() and not buffer.is_neg()
+        return _lies_in_one_piece(buffer)
     return buffer.flags.c_contiguous and buffer.flags.writeable
 
 

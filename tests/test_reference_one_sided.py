@@ -20,6 +20,7 @@ import torch
 from ray.experimental import CommunicatorMetadata, TensorTransportMetadata
 
 from reference_transports import shared_memory
+from reference_transports.cross_memory import CrossMemoryTransport
 from reference_transports.inline import InlineTransport
 from reference_transports.shared_memory import SharedMemoryTransport
 
@@ -32,7 +33,10 @@ QUANTIZED = [dtype for dtype in DTYPES if str(dtype).startswith(("torch.qint", "
 PLAIN = [dtype for dtype in DTYPES if dtype not in QUANTIZED]
 
 
-@pytest.fixture(params=[InlineTransport, SharedMemoryTransport])
+SNAPSHOTS = [InlineTransport, SharedMemoryTransport]
+
+
+@pytest.fixture(params=[*SNAPSHOTS, CrossMemoryTransport])
 def kind(request: pytest.FixtureRequest) -> type:
     return request.param
 
@@ -218,6 +222,7 @@ def test_the_source_tensors_stay_untouched_and_unreferenced(kind: type) -> None:
     source.garbage_collect("object", metadata, [])
 
 
+@pytest.mark.parametrize("kind", SNAPSHOTS)
 def test_receivers_get_independent_snapshots(kind: type) -> None:
     tensor = torch.arange(4)
     source, receiver = kind(), kind()
@@ -288,7 +293,7 @@ def test_garbled_metadata_is_an_error(kind: type) -> None:
         garbled += [
             dataclasses.replace(metadata, payload=payload) for payload in ([], [b"", b""], [metadata.payload[0]])
         ]
-    else:
+    if kind is SharedMemoryTransport:
         with open("/proc/self/status") as other:
             changes: list[dict[str, Any]] = [
                 {"token": metadata.token[:-1]},
@@ -312,6 +317,7 @@ def test_garbled_metadata_is_an_error(kind: type) -> None:
     _assert_delivered(receiver.recv_multiple_tensors("object", metadata, COMMUNICATOR), [torch.ones(3), torch.ones(2)])
 
 
+@pytest.mark.parametrize("kind", SNAPSHOTS)
 def test_extract_again_gives_the_same_and_one_free_frees_all(kind: type) -> None:
     tensors = [torch.arange(100)]
     source = kind()
