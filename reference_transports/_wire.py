@@ -1,4 +1,4 @@
-"""What the two socket transports share: one connection per transfer, which both ends trust and any thread can abort.
+"""What the socket transports share: one connection per transfer, which both ends trust and any thread can abort.
 
 The source listens; a receiver connects and says what it wants::
 
@@ -100,6 +100,17 @@ class Channel:
         with self._lock:
             self._sock.close()
 
+    def say(self, message: bytes) -> None:
+        """Send one short message."""
+        with self._failing_clearly("the other side is gone"):
+            self._sock.sendall(_SIZE.pack(len(message)) + message)
+
+    def hear(self) -> bytes:
+        """Wait for one message."""
+        with self._failing_clearly("the other side is gone"):
+            (size,) = _SIZE.unpack(_receive_exactly(self._sock, _SIZE.size))
+            return _receive_exactly(self._sock, size)
+
     @contextmanager
     def _failing_clearly(self, what: str) -> Iterator[None]:
         try:
@@ -123,8 +134,7 @@ class ReceiverEnd(Channel):
 
     def receive(self, tensors: Sequence[Tensor]) -> None:
         """Connect, and fill the tensors. Nothing is written if the source offers another number of bytes."""
-        with self._failing_clearly(f"cannot reach the source at {self._source.address}"):
-            self._connect()
+        self.connect()
         with self._failing_clearly("the source is gone"):
             (offered,) = _SIZE.unpack(_receive_exactly(self._sock, _SIZE.size))
         if offered == _NOT_HERE:
@@ -134,6 +144,11 @@ class ReceiverEnd(Channel):
             raise ConnectionError(f"transfer {self.key}: the source offers {offered} bytes, the metadata say {wanted}")
         with self._failing_clearly("the source is gone"):
             _receive_into(self._sock, map(flat_bytes, tensors))
+
+    def connect(self) -> None:
+        """Reach the source and prove that each knows the secret."""
+        with self._failing_clearly(f"cannot reach the source at {self._source.address}"):
+            self._connect()
 
     def _connect(self) -> None:
         host, port = self._source.address
@@ -207,7 +222,7 @@ class Listener:
         self.secret = secrets.token_bytes(32)
         self._serve = weakref.WeakMethod(serve)
         self._closed = False
-        self._server = socket.create_server((_own_address(), 0), backlog=socket.SOMAXCONN)
+        self._server = socket.create_server((own_address(), 0), backlog=socket.SOMAXCONN)
         self.address: tuple[str, int] = self._server.getsockname()
         threading.Thread(target=self._accept, name="rdt-socket-listener", daemon=True).start()
         weakref.finalize(transport, self.close)
@@ -238,7 +253,7 @@ class Listener:
                 serve(end)
 
 
-def _own_address() -> str:
+def own_address() -> str:
     """This host's address on its default route, by which other hosts reach it; else the loopback address."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
