@@ -23,6 +23,7 @@ from rdt_conformance.engines.base import Origin, mark_origin
 from rdt_conformance.engines.local import local_world
 from rdt_conformance.engines.reference.registry import Registration
 from rdt_conformance.file_limit import allow_many_files
+from rdt_conformance.observe.leaks import Growth
 from rdt_conformance.payloads import kind_for
 from rdt_conformance.payloads.strategies import GAPS, NO_DIMENSIONS, NO_ELEMENTS, PART, SEVERAL
 from reference_transports.inline import InlineMetadata, InlineTransport
@@ -399,6 +400,20 @@ class Hoarding(InlineTransport):
     def recv_multiple_tensors(self, *args: Any, **kwargs: Any) -> list[Any]:
         self.kept.append(super().recv_multiple_tensors(*args, **kwargs))
         return self.kept[-1]
+
+
+def test_what_could_not_be_carried_out_once_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loaded machine lets a check down at one time and not at the next."""
+    tries: list[int] = []
+
+    def slow_at_first(*args: Any, **kwargs: Any) -> Growth:
+        tries.append(1)
+        return Growth([], {}, 3, judged=len(tries) > 1)
+
+    monkeypatch.setattr("rdt_conformance.checks.leaks.growth", slow_at_first)
+    result = run_check(bench_of(InlineTransport, torch.Tensor), "test_freed_objects_leave_nothing")
+    assert (result.outcome, len(tries)) == ("not run", 1)
+    assert result.reason.startswith("only 3 cycles could be run")
 
 
 def test_memory_that_a_completed_fetch_takes_as_well_is_not_held_against_a_dropped_one() -> None:

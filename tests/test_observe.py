@@ -261,6 +261,18 @@ def test_a_cache_that_had_no_time_to_fill_is_no_leak(transport: Transport) -> No
     assert not found.judged
 
 
+def test_memory_for_a_thousand_objects_is_no_leak_before_it_had_time_to_fill() -> None:
+    kept: list[bytes] = []
+
+    def cycle(number: int) -> None:
+        kept.append(os.urandom(256 << 10))
+        time.sleep(0.02)
+
+    found = judge(cycle, most_cycles=100_000, payload_bytes=256 << 10, seconds=2)
+    assert not found.leaks
+    assert not found.judged
+
+
 def test_cycles_that_slow_down_do_not_outlast_the_deadline(transport: Transport) -> None:
     def cycle(number: int) -> None:
         transport.objects.update({(number, element): 0 for element in range(50)})

@@ -107,13 +107,11 @@ class Examination:
             return False
         except Flaky as flaky:
             # An example without choices, because the time was over, is no mistake of the check.
-            if self._failure is None and not self._time_is_over:
+            if self._failure is None and not self._time_is_over and not self._reason:
                 self._note_crash(flaky)
             return True
         except Unsatisfiable:
             self._reason = self._reason or "every example was refused or led nowhere"
-        except NotExercised as reason:
-            self._reason = str(reason)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as crash:
@@ -137,6 +135,8 @@ class Examination:
 
     def _example(self, data: st.DataObject) -> None:
         interrupts.check()
+        if self._reason:
+            return
         if self._failure is None and self._out_of_time():
             self._time_is_over = True
             return
@@ -158,11 +158,13 @@ class Examination:
             clause = getattr(hung, "clause", self._spec.clauses[0])
             self._failure = replace(self._describe(case, clause, str(hung), hung), stacks=hung.stacks)
             raise
-        except NeedsRayError as needs:
-            raise NotExercised(str(needs)) from None
+        except (NotExercised, NeedsRayError) as reason:
+            self._give_up(str(reason))
+            return
         except NoProcess as problem:
             if not problem.of_the_transport:
-                raise NotExercised(str(problem)) from None
+                self._give_up(str(problem))
+                return
             self._failure = self._describe(case, "S5", str(problem), problem)
             raise broken("S5", str(problem)) from None
         finally:
@@ -173,6 +175,14 @@ class Examination:
         self._take_facts(case.facts)
         for clause, happened in case.advice:
             self._advice.setdefault(clause, self._describe(case, clause, happened, None))
+
+    def _give_up(self, reason: str) -> None:
+        """Try no other example. Not by an exception: Hypothesis would want to see it again, and it may not come again.
+
+        An example that was to be smaller than one that failed is only no use.
+        """
+        if self._failure is None:
+            self._reason = reason
 
     def _carry_out(self, case: Case) -> UnsatisfiedAssumption | None:
         """Run the check; why it gave up this example, which has not harmed the world, if it did."""

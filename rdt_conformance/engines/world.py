@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from rdt_conformance.payloads.base import Recipe
 
 
+_COMPARING = 6.0
+"""How much longer than a transfer the comparison of what arrived may take: that is not the transport's work."""
+
+
 @dataclass(frozen=True)
 class Held:
     """A value that a process keeps: tensors, target buffers, a fetch request. The value never leaves the process."""
@@ -42,7 +46,7 @@ class Held:
 
     def differences(self, *payloads: Recipe) -> list[str]:
         """How the kept tensors differ from what was sent; with several payloads, how the kept objects do, in order."""
-        seconds = Patience().for_bytes(sum(payload.nbytes for payload in payloads))
+        seconds = _COMPARING * Patience().for_bytes(sum(payload.nbytes for payload in payloads))
         if len(payloads) == 1:
             return self.apply(_differences, payloads[0], seconds=seconds)
         return self.apply(_differences_of_each, payloads, seconds=seconds)

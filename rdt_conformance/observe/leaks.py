@@ -25,8 +25,8 @@ _FEWEST = 3
 _ENOUGH = 8
 """How many things should have leaked before their absence says that growth has ended."""
 _LARGEST_CACHE = 1_000
-"""Elements that a container may keep for later, in all processes together. Of what was not watched until the end, only
-what has grown by more can be told from a cache that fills slowly."""
+"""Elements that a container may keep for later, in all processes together, or objects' worth of memory. Of what was not
+watched until the end, only what has grown by more can be told from a cache that fills slowly."""
 _MOST_THREADS = 2_000
 _MOST_CHILDREN = 100
 """With more of them, other work on the machine would suffer."""
@@ -265,7 +265,10 @@ class _Trial:
         return Growth(told, steady, last.cycles - first.cycles, judged=bool(told) or not leaks)
 
     def _may_be_cache(self, leak: Leak) -> bool:
-        return bool(self.note) and leak.kind.startswith(REGISTRATIONS) and leak.after - leak.before < _LARGEST_CACHE
+        if not self.note:
+            return False
+        largest = _LARGEST_CACHE * (self.payload_bytes if leak.kind == MEMORY else 1)
+        return (leak.kind == MEMORY or leak.kind.startswith(REGISTRATIONS)) and leak.after - leak.before < largest
 
     def _leak(self, kind: str) -> Leak:
         first, last = self.marks[0], self.marks[-1]
