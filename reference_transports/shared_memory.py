@@ -1,43 +1,50 @@
 """Tensors through shared memory, between processes of one user on one Linux host.
 
-The source writes an object once, whatever the layout of its tensors, into a segment; every receiver reads it from
-there, straight into the tensors that it returns. The segment belongs to the object until Ray frees it.
+The source packs an object once, whatever the layout of its tensors, into a segment. Receivers copy it from there into
+their target buffers; without those, they map it: what they return lies in the segment itself, private to each of them
+where it writes to it. The segment belongs to the object until Ray frees it, and to the receivers beyond that.
 
 **A segment has no name.** It is a file in ``/dev/shm`` opened with ``O_TMPFILE``; a receiver opens it as
 ``/proc/<pid>/fd/<fd>`` of the source. So names cannot collide, the kernel lets nobody in but the same user (and root),
-and when the source ends, however it ends, nothing of it stays behind. It costs the source one file descriptor for each
-live object.
+and when the last process that uses it ends, however it ends, nothing of it stays behind. It costs the source one file
+descriptor for each live object, and a receiver none.
 
-**A segment is written and read, never mapped.** On fresh memory ``writev`` beats a mapping, which takes a page fault
-for every 4 KiB. A full ``/dev/shm`` is an OSError at the source, and a short segment an error at the receiver, where a
-mapping would kill the process with SIGBUS. One call moves a thousand tensors.
+**A segment is used again**, because memory fresh from the kernel takes several times as long to fill. It carries a
+token, behind the data; the metadata carries the same one. A receiver first locks the segment and then looks for the
+token; the source first wipes the token and then, before it fills the segment with another object, asks whether anybody
+has it locked. So what a receiver reads or views never changes, and one that comes late ends in an error and never in
+another object's data. The kernel unlocks what a dead receiver had locked.
 
-**A segment carries a token**, behind the data; the metadata carries the same one. A receiver checks it before it
-writes to its tensors and again after the last byte. That tells a segment from whatever else a recycled process id or
-descriptor may lead to, and makes it safe to use a segment again: freeing wipes the token before anything else happens,
-so a receiver that comes late, or is still reading, ends in an error and never in another object's data.
+**All memory of a segment is there before it is mapped.** A full ``/dev/shm`` is an OSError at the source, where a mere
+mapping would kill the process with SIGBUS.
+
+**Views** are writable like copies: a page that is written to becomes the receiver's own. But any tensor of an object
+keeps the whole segment alive, and cannot be resized. Small objects are copied, which costs less.
 """
 
 from __future__ import annotations
 
-import itertools
+import ctypes
+import math
 import os
-import secrets
-import threading
-from collections.abc import Iterable
+import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache
 from typing import Any
 
+import numpy as np
+import torch
 from ray.experimental import CommunicatorMetadata, TensorTransportManager, TensorTransportMetadata
 
-from reference_transports._layout import describe, flat_bytes, landing, move_all, sizes
+from reference_transports._layout import Tensor, TensorMeta, describe, landing
+from reference_transports._segments import Atlas, Mapping, Pool, Segment, Span, Window
 
-_TOKEN_BYTES = 16
-_MOST_SPARES = 4
-_LARGEST_SPARE = 64 << 20
-"""How many segments of freed objects are kept for the next object of the same size, and how large they may be, in
-bytes. Writing to memory that was in use before is two to four times as fast as to memory fresh from the kernel."""
+_VIEW_BYTES = 1 << 20
+"""From which size on an object is viewed. Measured with the first read and the release of what came: a copy into memory
+that was used before costs less below 4 MiB and as much up to some 16, a copy into fresh memory always costs more."""
+_MOST_VIEWS = 1 << 14
+"""How many objects a receiver views at the same time. The kernel allows a process some 65,000 mappings in all."""
 
 
 @dataclass
@@ -55,49 +62,14 @@ class SharedMemoryMetadata(TensorTransportMetadata):
     token: bytes = field(default=b"", repr=False)
 
 
-class _Segment:
-    """A nameless file in shared memory: the bytes of one object, then its token. Closed with its last reference."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.token = b""
-        self.fd = os.open("/dev/shm", os.O_TMPFILE | os.O_EXCL | os.O_RDWR, 0o600)
-
-    def fill(self, data: Iterable[memoryview]) -> None:
-        """Write an object's bytes, `size` in all, and a new token.
-
-        Raises:
-            OSError: shared memory is full.
-        """
-        self.token = secrets.token_bytes(_TOKEN_BYTES)
-        os.lseek(self.fd, 0, os.SEEK_SET)
-        try:
-            move_all(partial(os.writev, self.fd), itertools.chain(data, [memoryview(self.token)]))
-        except OSError as error:
-            raise OSError(error.errno, f"cannot put {self.size} bytes into /dev/shm: {error.strerror}") from None
-
-    def wipe(self) -> None:
-        """Disown the bytes: from now on no receiver accepts them."""
-        os.pwrite(self.fd, bytes(_TOKEN_BYTES), self.size)
-
-    def close(self) -> None:
-        """Give the memory back as soon as no receiver is reading it."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
-
-    __del__ = close
-
-
 class SharedMemoryTransport(TensorTransportManager):
     """One-sided; carries plain CPU memory of torch and numpy. What is delivered is a snapshot from extract."""
 
     def __init__(self) -> None:
-        # Reentrant: Python's garbage collector may drop the last reference to an object of Ray's in the middle of any
-        # line here, and with it call garbage_collect in the same thread.
-        self._lock = threading.RLock()
-        self._segments: dict[str, _Segment] = {}  # by object id
-        self._spares: dict[int, _Segment] = {}  # by size, the oldest first
+        self._segments: dict[str, Segment] = {}  # by object id. Every access is a single step, and needs no lock.
+        self._pool = Pool()
+        self._atlas = Atlas()
+        self._views = weakref.WeakSet[Mapping]()
 
     def tensor_transport_backend(self) -> str:
         """The name to register."""
@@ -125,14 +97,12 @@ class SharedMemoryTransport(TensorTransportManager):
             OSError: shared memory is full, or too many files are open.
         """
         tensor_meta = describe(rdt_object)
-        with self._lock:
-            segment = self._segments.get(obj_id)
+        segment = self._segments.get(obj_id)
         if segment is None:
-            staged = self._stage(rdt_object, sum(sizes(tensor_meta)))
-            with self._lock:
-                segment = self._segments.setdefault(obj_id, staged)
+            staged = self._stage(rdt_object, tensor_meta)
+            segment = self._segments.setdefault(obj_id, staged)
             if segment is not staged:  # another thread was faster
-                staged.close()
+                self._pool.give(staged)
         return SharedMemoryMetadata(
             tensor_meta=tensor_meta,
             tensor_device="cpu" if rdt_object else None,
@@ -141,16 +111,15 @@ class SharedMemoryTransport(TensorTransportManager):
             token=segment.token,
         )
 
-    def _stage(self, tensors: list[Any], size: int) -> _Segment:
-        with self._lock:
-            segment = self._spares.pop(size, None)
-        if segment is None:
-            segment = _Segment(size)
+    def _stage(self, tensors: list[Any], tensor_meta: TensorMeta) -> Segment:
+        span = Span(tensor_meta)
+        segment = self._pool.take(span)
         try:
-            segment.fill(flat_bytes(tensor) for tensor in tensors)
+            _pack(tensors, segment.memory, span)
         except BaseException:
-            segment.close()  # at once: the traceback keeps a reference
+            segment.discard()
             raise
+        segment.publish(span)
         return segment
 
     def get_communicator_metadata(
@@ -166,7 +135,7 @@ class SharedMemoryTransport(TensorTransportManager):
         communicator_metadata: CommunicatorMetadata,
         target_buffers: list[Any] | None = None,
     ) -> list[Any]:
-        """The tensors, in the target buffers if there are any, else in memory of their own.
+        """The tensors: in the target buffers if there are any, else in memory of their own or, if large, as a view.
 
         Raises:
             ValueError: the metadata is not what `extract_tensor_transport_metadata` made, or the buffers do not fit.
@@ -175,21 +144,19 @@ class SharedMemoryTransport(TensorTransportManager):
         metadata = tensor_transport_metadata
         if not isinstance(metadata, SharedMemoryMetadata):
             raise ValueError(f"SHARED_MEMORY cannot read the metadata of another transport ({type(metadata).__name__})")
-        size = sum(sizes(metadata.tensor_meta))
-        gone = f"object {obj_id} is gone: its source (process {metadata.pid} of this host) freed it or ended"
+        span = Span(metadata.tensor_meta)
         try:
-            fd = os.open(f"/proc/{metadata.pid:d}/fd/{metadata.fd:d}", os.O_RDONLY | os.O_NONBLOCK)
+            window = Window(metadata.pid, metadata.fd, span, metadata.token)
         except OSError as error:
+            gone = f"object {obj_id} is gone: its source (process {metadata.pid} of this host) freed it or ended"
             raise RuntimeError(f"{gone} ({error.strerror})") from None
-        try:
-            if not _holds(fd, metadata.token, size):
-                raise RuntimeError(gone)
+        with window:
+            if target_buffers is None and span.end >= _VIEW_BYTES and len(self._views) < _MOST_VIEWS:
+                memory = window.own()
+                self._views.add(memory)
+                return _tensors_in(memory, metadata.tensor_meta, span)
             tensors = landing(metadata.tensor_meta, target_buffers)
-            move_all(partial(os.readv, fd), map(flat_bytes, tensors))
-            if not _holds(fd, metadata.token, size):
-                raise RuntimeError(gone)
-        finally:
-            os.close(fd)
+            _unpack(self._atlas.memory(window), tensors, span)
         return tensors
 
     def send_multiple_tensors(
@@ -202,28 +169,59 @@ class SharedMemoryTransport(TensorTransportManager):
         raise NotImplementedError("SHARED_MEMORY is one-sided")
 
     def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
-        """Free the object's segment, or keep it as a spare; nothing if there is none (any more)."""
-        with self._lock:
-            segment = self._segments.pop(obj_id, None)
-        if segment is None:
-            return
-        segment.wipe()
-        if segment.size > _LARGEST_SPARE:
-            segment.close()
-        else:
-            with self._lock:
-                self._spares[segment.size] = segment
-                if len(self._spares) > _MOST_SPARES:
-                    self._spares.pop(next(iter(self._spares)), None)
+        """Free the object's segment, to be used again; nothing if there is none (any more)."""
+        segment = self._segments.pop(obj_id, None)
+        if segment is not None:
+            self._pool.give(segment)
 
     def abort_transport(self, obj_id: str, communicator_metadata: CommunicatorMetadata) -> None:
         """Never called: `can_abort_transport` is False."""
         raise NotImplementedError("SHARED_MEMORY cannot abort")
 
 
-def _holds(fd: int, token: bytes, size: int) -> bool:
-    """Whether the file is a segment that still holds the object with this token, of `size` bytes exactly."""
+def _pack(tensors: Sequence[Tensor], memory: Mapping, span: Span) -> None:
+    """Copy tensors, whatever their layout, to where they lie in a segment, in one pass."""
+    for tensor, offset, nbytes in zip(tensors, span.offsets, span.nbytes, strict=True):
+        if isinstance(tensor, torch.Tensor):
+            if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
+                ctypes.memmove(memory.address + offset, tensor.data_ptr(), nbytes)
+            else:
+                _tensor_at(np.asarray(memory), offset, tensor.shape, tensor.dtype).copy_(tensor.detach())
+        elif tensor.flags.c_contiguous:
+            ctypes.memmove(memory.address + offset, tensor.ctypes.data, nbytes)
+        else:
+            np.copyto(_tensor_at(np.asarray(memory), offset, tensor.shape, tensor.dtype), tensor)
+
+
+def _unpack(memory: Mapping, tensors: Sequence[Tensor], span: Span) -> None:
+    """Copy tensors, each of which lies in one piece, from where they lie in a segment."""
+    for tensor, offset, nbytes in zip(tensors, span.offsets, span.nbytes, strict=True):
+        address = tensor.data_ptr() if isinstance(tensor, torch.Tensor) else tensor.ctypes.data
+        ctypes.memmove(address, memory.address + offset, nbytes)
+
+
+def _tensors_in(memory: Mapping, tensor_meta: TensorMeta, span: Span) -> list[Any]:
+    """Tensors that lie in the memory. Each has a storage of its own, and so is pickled with nothing but its bytes."""
+    array = np.asarray(memory)
+    return [_tensor_at(array, offset, *kind) for offset, kind in zip(span.offsets, tensor_meta, strict=True)]
+
+
+def _tensor_at(memory: np.ndarray, offset: int, shape: tuple[int, ...], dtype: Any) -> Any:
+    """A tensor, or an array, that lies in the memory."""
+    if not isinstance(dtype, torch.dtype):
+        return np.ndarray(shape, dtype, memory, offset)
+    counterpart = _in_numpy(dtype)
+    if counterpart is not None:  # three times as fast as what follows, which makes a tensor of a tensor
+        return torch.from_numpy(np.ndarray(shape, counterpart, memory, offset))
+    if 0 in shape:
+        return torch.empty(shape, dtype=dtype)
+    return torch.frombuffer(memory, dtype=dtype, count=math.prod(shape), offset=offset).view(shape)
+
+
+@cache
+def _in_numpy(dtype: torch.dtype) -> np.dtype | None:
+    """The same dtype in numpy, if there is one."""
     try:
-        return len(token) == _TOKEN_BYTES and os.pread(fd, _TOKEN_BYTES + 1, size) == token != bytes(_TOKEN_BYTES)
-    except OSError:  # not even a file
-        return False
+        return torch.empty(0, dtype=dtype).numpy().dtype
+    except TypeError:
+        return None

@@ -6,7 +6,6 @@ import dataclasses
 import gc
 import os
 import pickle
-import resource
 import subprocess
 import sys
 import threading
@@ -19,7 +18,6 @@ import pytest
 import torch
 from ray.experimental import CommunicatorMetadata, TensorTransportMetadata
 
-from reference_transports import shared_memory
 from reference_transports.cross_memory import CrossMemoryTransport
 from reference_transports.inline import InlineTransport
 from reference_transports.shared_memory import SharedMemoryTransport
@@ -357,69 +355,6 @@ def test_metadata_is_small() -> None:
     source = SharedMemoryTransport()
     tensors = [torch.ones(64, 3 + i) for i in range(1000)]
     assert len(pickle.dumps(source.extract_tensor_transport_metadata("object", tensors))) < 50_000
-
-
-def test_shared_memory_returns_to_a_bounded_level() -> None:
-    source = SharedMemoryTransport()
-    live = {f"object {i}": _extract(source, [torch.ones(i)], f"object {i}") for i in range(50)}
-    assert _segments() == 50
-    for obj_id, metadata in live.items():
-        source.garbage_collect(obj_id, metadata, [])
-    assert _segments() == shared_memory._MOST_SPARES
-    del source
-    assert _segments() == 0
-
-
-def test_a_segment_is_private_and_nameless() -> None:
-    source = SharedMemoryTransport()
-    metadata = _extract(source, [torch.ones(4)])
-    state = os.fstat(metadata.fd)
-    assert state.st_mode & 0o777 == 0o600 and state.st_nlink == 0
-
-
-def test_a_receiver_that_comes_after_the_free_gets_an_error_never_other_data() -> None:
-    source, receiver = SharedMemoryTransport(), SharedMemoryTransport()
-    stale = _extract(source, [torch.ones(4)], "first")
-    buffer = torch.zeros(4)
-    source.garbage_collect("first", stale, [])
-    for _ in range(2):
-        with pytest.raises(RuntimeError, match="object first is gone"):
-            receiver.recv_multiple_tensors("first", stale, COMMUNICATOR, [buffer])
-        assert buffer.tolist() == [0, 0, 0, 0]
-        reused = _extract(source, [torch.full((4,), 2.0)], "second")
-        assert reused.fd == stale.fd
-
-
-def test_a_segment_used_again_under_a_reader_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    source, receiver = SharedMemoryTransport(), SharedMemoryTransport()
-    metadata = _extract(source, [torch.ones(4)], "first")
-    move_all = shared_memory.move_all
-
-    def free_and_use_again(*args: Any) -> None:
-        monkeypatch.undo()
-        source.garbage_collect("first", metadata, [])
-        _extract(source, [torch.full((4,), 2.0)], "second")
-        move_all(*args)
-
-    monkeypatch.setattr(shared_memory, "move_all", free_and_use_again)
-    with pytest.raises(RuntimeError, match="object first is gone"):
-        receiver.recv_multiple_tensors("first", metadata, COMMUNICATOR)
-
-
-def test_full_shared_memory_is_an_error_that_leaves_nothing() -> None:
-    source = SharedMemoryTransport()
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))  # the kernel stops the write in its middle, as if full
-    try:
-        with pytest.raises(OSError, match=r"cannot put 2097152 bytes into /dev/shm"):
-            source.extract_tensor_transport_metadata("object", [torch.ones(1 << 19)])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert _segments() == 0
-    metadata = _extract(source, [torch.ones(1 << 19)])
-    _assert_delivered(
-        SharedMemoryTransport().recv_multiple_tensors("object", metadata, COMMUNICATOR), [torch.ones(1 << 19)]
-    )
 
 
 _OTHER_PROCESS = """

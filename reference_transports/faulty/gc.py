@@ -15,7 +15,8 @@ import torch
 from ray.experimental import CommunicatorMetadata, TensorTransportMetadata
 from ray.experimental.rdt.tensor_transport_manager import FetchRequest
 
-from reference_transports._layout import flat_bytes, landing, move_all, sizes
+from reference_transports._layout import flat_bytes, landing
+from reference_transports._segments import Span
 from reference_transports._wire import SourceEnd
 from reference_transports.faulty import breaks
 from reference_transports.inline import InlineMetadata, InlineTransport
@@ -184,12 +185,11 @@ class ReturnsTheSegment(SharedMemoryTransport):
         fd = os.open(f"/proc/{metadata.pid}/fd/{metadata.fd}", os.O_RDWR)
         segment = mmap.mmap(fd, 0)
         os.close(fd)
-        begin = 0
-        for index, (tensor, size) in enumerate(zip(received, sizes(metadata.tensor_meta), strict=True)):
+        span = Span(metadata.tensor_meta)
+        for index, (tensor, size, begin) in enumerate(zip(received, span.nbytes, span.offsets, strict=True)):
             if size and target_buffers is None:
                 lent = torch.frombuffer(segment, dtype=torch.uint8, count=size, offset=begin)
-                received[index] = lent.view(tensor.dtype).view(tensor.shape) if begin % tensor.itemsize == 0 else tensor
-            begin += size
+                received[index] = lent.view(tensor.dtype).view(tensor.shape)
         return received
 
 
@@ -236,7 +236,8 @@ class _TrustsTheSegment(SharedMemoryTransport):
         tensors = landing(metadata.tensor_meta, target_buffers)
         fd = os.open(f"/proc/{metadata.pid}/fd/{metadata.fd}", os.O_RDONLY)
         try:
-            move_all(functools.partial(os.readv, fd), map(flat_bytes, tensors))
+            for tensor, offset in zip(tensors, Span(metadata.tensor_meta).offsets, strict=True):
+                os.preadv(fd, [flat_bytes(tensor)], offset)
         finally:
             os.close(fd)
         return tensors

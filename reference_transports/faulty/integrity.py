@@ -11,7 +11,8 @@ import torch
 from ray.experimental import CommunicatorMetadata, TensorTransportMetadata
 from ray.experimental.rdt.tensor_transport_manager import FetchRequest
 
-from reference_transports._layout import flat_bytes, landing, sizes
+from reference_transports._layout import flat_bytes, landing
+from reference_transports._segments import Span
 from reference_transports.faulty import breaks
 from reference_transports.inline import InlineMetadata, InlineTransport
 from reference_transports.shared_memory import SharedMemoryMetadata, SharedMemoryTransport
@@ -202,12 +203,11 @@ class _Mapped(SharedMemoryTransport):
             return super().recv_multiple_tensors(obj_id, metadata, communicator_metadata, target_buffers)
         with open(f"/proc/{metadata.pid}/fd/{metadata.fd}", "r+b") as file:
             memory = mmap.mmap(file.fileno(), 0, prot=self.protection)
-        tensors, begin = [], 0
-        for (shape, dtype), size in zip(metadata.tensor_meta, sizes(metadata.tensor_meta), strict=True):
+        tensors, span = [], Span(metadata.tensor_meta)
+        for (shape, dtype), size, begin in zip(metadata.tensor_meta, span.nbytes, span.offsets, strict=True):
             assert isinstance(dtype, torch.dtype)
             data = torch.from_numpy(np.frombuffer(memory, np.uint8, size, begin))
             tensors.append(data.view(dtype).view(shape))
-            begin += size
         return tensors
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import weakref
 from contextlib import closing
@@ -282,5 +283,5 @@ class EmptiesTheSegmentItReturns(ReturnsTheSegment):
     def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
         segment = self._segments.get(obj_id)
         if segment is not None:
-            segment.fill([memoryview(bytes(segment.size))])
+            ctypes.memset(segment.memory.address, 0, segment.size)
         super().garbage_collect(obj_id, tensor_transport_meta, tensors)

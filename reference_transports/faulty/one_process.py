@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from reference_transports._layout import flat_bytes, sizes
+from reference_transports._segments import Span
 from reference_transports._wire import Channel, ReceiverEnd
 from reference_transports.faulty import FILES, breaks
 from reference_transports.inline import InlineMetadata, InlineTransport
@@ -272,8 +273,8 @@ class SeesOnlyReadersOfItsOwnProcess(SharedMemoryTransport):
         with open(f"/proc/{metadata.pid}/fd/{metadata.fd}", "r+b") as file:
             segment = mmap.mmap(file.fileno(), 0)
         self._read[segment] = obj_id
-        offsets = itertools.accumulate((tensor.nbytes for tensor in tensors), initial=0)
-        return [_view(segment, offset, tensor) for offset, tensor in zip(offsets, tensors, strict=False)]
+        offsets = Span(metadata.tensor_meta).offsets
+        return [_view(segment, offset, tensor) for offset, tensor in zip(offsets, tensors, strict=True)]
 
     def garbage_collect(self, obj_id: str, metadata: Any, tensors: list[Any]) -> None:
         if obj_id in self._read.values():
