@@ -196,12 +196,17 @@ class Shelf(Generic[Kept]):
         return shrunk
 
 
+def _at_most(size: int) -> int:
+    """That, or a quarter of all shared memory: containers often have very little."""
+    state = os.statvfs("/dev/shm")
+    return min(size, state.f_blocks * state.f_frsize // 4)
+
+
 class Pool:
     """The segments of a source that are idle, though some of them may still be read."""
 
     def __init__(self) -> None:
-        state = os.statvfs("/dev/shm")
-        self._idle = Shelf[Segment](_MOST_IDLE, min(_MOST_IDLE_BYTES, state.f_blocks * state.f_frsize // 4))
+        self._idle = Shelf[Segment](_MOST_IDLE, _at_most(_MOST_IDLE_BYTES))
 
     def take(self, span: Span) -> Segment:
         """A segment for this object, that nobody reads.
@@ -314,7 +319,7 @@ class Atlas:
     """The segments that a receiver keeps mapped, to copy from them again."""
 
     def __init__(self) -> None:
-        self._pages = Shelf[_Page](_MOST_MAPPED, _MOST_MAPPED_BYTES)
+        self._pages = Shelf[_Page](_MOST_MAPPED, _at_most(_MOST_MAPPED_BYTES))
 
     def memory(self, window: Window) -> Mapping:
         """The segment behind the window, to be read while that is open."""
