@@ -104,9 +104,9 @@ def test_the_plugin_costs_a_project_next_to_nothing() -> None:
     script = f"""
         import argparse, dataclasses, sys, time
         import pytest
-        began = time.perf_counter()
+        began = time.process_time()
         import rdt_conformance.plugin
-        took = time.perf_counter() - began
+        took = time.process_time() - began
         print(took, [name for name in {HEAVY} if name in sys.modules])
     """
     runs = [
