@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import psutil
 import pytest
 
 from rdt_conformance.leaving import leave_in_time
@@ -11,3 +12,9 @@ from rdt_conformance.leaving import leave_in_time
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Let none of them turn a green run into a crash at the very end."""
     leave_in_time(int(exitstatus))
+
+
+@pytest.fixture
+def others() -> set[psutil.Process]:
+    """What runs already: earlier tests may have left a helper, such as that of multiprocessing."""
+    return set(psutil.Process().children(recursive=True))
