@@ -287,7 +287,7 @@ def test_abort_ends_the_wait(
     with ThreadPoolExecutor() as pool:
         receiving = pool.submit(destination.recv_multiple_tensors, "object", metadata, COMM)
         beside = destination.fetch_multiple_tensors("other", other, COMM)
-        assert settled(lambda: list(destination._fetching))
+        assert settled(lambda: {transfer.obj_id for transfer in destination._fetching} == {"object", "other"})
         for _ in range(3):
             destination.abort_transport("object", COMM)
         with pytest.raises(ConnectionAbortedError):

@@ -201,7 +201,7 @@ def test_a_snapshot_pickles_and_is_quick() -> None:
         began = time.thread_time()
         watch.snapshot()
         costs.append(time.thread_time() - began)
-    assert min(costs) < 0.005
+    assert min(costs) < 0.010
 
 
 def test_memory_is_measured_on_request() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 
+import pytest
+
 
 class Broken(AssertionError):
     """A clause does not hold.
@@ -34,5 +36,12 @@ class NotExercised(Exception):
     """The check applies but cannot be carried out here; its clauses stay unknown."""
 
 
-class CheckBroken(AssertionError):
-    """What a pytest run sees of a broken check: the whole story as text."""
+class CheckBroken(pytest.fail.Exception):
+    """What a pytest run sees of a broken check: the whole story as text.
+
+    For pytest a failure without a traceback. To format one it would parse our source, which CPython 3.11 does not do
+    right while threads that hang in a transport do the same.
+    """
+
+    def __init__(self, story: str) -> None:
+        super().__init__(story, pytrace=False)
