@@ -22,10 +22,12 @@ SIZES = (1 << 20, 8 << 20)
 """Bytes of the objects of which one is to be caught in flight."""
 TRIES = 4
 """How often a size is tried."""
+TIMED_TRIES = 5
+"""The same where one try may show nothing."""
 CROWD = 3
 """How many fetches are under way at once, so that each takes its time."""
 SLACK = 1.0
-"""Seconds by which a timeout may be missed, once in `TRIES`, on any machine."""
+"""Seconds by which a timeout may be missed, once in `TIMED_TRIES`, on any machine."""
 BLOCKED = 0.0003
 """Seconds in a wait that no work explains, if a later wait for as much data takes a tenth of it."""
 
@@ -220,12 +222,13 @@ def _expect_timeout_kept(case: Case, timeout: float, clause: str) -> bool:
     case.require(not missed, clause, lambda: f"a wait with a timeout of {timeout:g} s ended after {min(missed):.3f} s")
     # The interface's own wait only hands over what the fetch has brought: how long that takes, the machine decides.
     own_wait = case.target.transport_class.wait_fetch_complete is not TensorTransportManager.wait_fetch_complete
-    blocked = own_wait and min(early) > timeout + BLOCKED
+    shortest = sorted(early)[:2][-1]  # but one: on a loaded machine a fetch may be over before the wait begins
+    blocked = own_wait and shortest > timeout + BLOCKED
     case.require(
-        not blocked or min(late) > min(early) / 10,
+        not blocked or min(late) > shortest / 10,
         clause,
-        f"a wait with a timeout of {timeout:g} s brought the tensors after {min(early):.4f} s or more, in each of "
-        f"{TRIES} tries; once they have arrived, it takes {min(late):.4f} s",
+        f"a wait with a timeout of {timeout:g} s brought the tensors after {shortest:.4f} s or more, in all but one "
+        f"of {TIMED_TRIES} tries; once they have arrived, it takes {min(late):.4f} s",
     )
     return not blocked
 
@@ -233,7 +236,7 @@ def _expect_timeout_kept(case: Case, timeout: float, clause: str) -> bool:
 def _to_be_caught(case: Case) -> Iterator[_Fetch]:
     """Fetches that have just begun, ever larger. A transport that does not bring its own has nothing in flight."""
     for nbytes in SIZES:
-        for number in range(TRIES if case.target.own_fetch.value else 1):
+        for number in range(TIMED_TRIES if case.target.own_fetch.value else 1):
             crowd = _crowd(case, case.payload(nbytes, seed=number))
             yield crowd[-1]
             for fetch in crowd:
