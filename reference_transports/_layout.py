@@ -84,9 +84,11 @@ def flat_bytes(tensor: Tensor) -> memoryview:
 
 def in_one_piece(tensor: Tensor) -> Tensor:
     """The tensor itself if its bytes lie one after the other in C order, else a copy of which that is true."""
+    if lies_in_one_piece(tensor):
+        return tensor
     if isinstance(tensor, torch.Tensor):
-        return tensor if _lies_in_one_piece(tensor) else tensor.detach().resolve_conj().resolve_neg().contiguous()
-    return tensor if tensor.flags.c_contiguous else np.ascontiguousarray(tensor)
+        return tensor.detach().resolve_conj().resolve_neg().contiguous()
+    return np.ascontiguousarray(tensor)
 
 
 def memory_of(tensor: Tensor) -> Any:
@@ -97,8 +99,16 @@ def memory_of(tensor: Tensor) -> Any:
     return tensor.untyped_storage() if isinstance(tensor, torch.Tensor) else tensor
 
 
-def _lies_in_one_piece(tensor: torch.Tensor) -> bool:
-    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+def lies_in_one_piece(tensor: Tensor) -> bool:
+    """Whether the tensor's bytes lie one after the other in C order, from `address_of` it on."""
+    if isinstance(tensor, torch.Tensor):
+        return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+    return tensor.flags.c_contiguous
+
+
+def address_of(tensor: Tensor) -> int:
+    """Where the tensor's first element lies in memory."""
+    return tensor.data_ptr() if isinstance(tensor, torch.Tensor) else tensor.ctypes.data
 
 
 class _Memory:
@@ -172,9 +182,7 @@ def landing(
 
 
 def _is_writable_in_place(buffer: Tensor) -> bool:
-    if isinstance(buffer, torch.Tensor):
-        return _lies_in_one_piece(buffer)
-    return buffer.flags.c_contiguous and buffer.flags.writeable
+    return lies_in_one_piece(buffer) and (isinstance(buffer, torch.Tensor) or buffer.flags.writeable)
 
 
 def move_all(move: Callable[[list[memoryview]], int], buffers: Iterable[memoryview]) -> None:

@@ -35,10 +35,9 @@ from functools import cache
 from itertools import accumulate
 from typing import Any
 
-import torch
 from ray.experimental import CommunicatorMetadata, TensorTransportManager, TensorTransportMetadata
 
-from reference_transports._layout import Tensor, describe, in_one_piece, landing, memory_of, sizes
+from reference_transports._layout import Tensor, address_of, describe, in_one_piece, landing, memory_of, sizes
 
 _TOKEN_BYTES = 16
 _MOST_PIECES = 1024
@@ -196,9 +195,8 @@ def _let_be_read(pid: int) -> None:
 
 def _pieces(tensors: Sequence[Tensor], nbytes: Sequence[int], token: ctypes.Array[ctypes.c_char]) -> array[int]:
     """Where the bytes of tensors lie, each of them in one piece, and then a token."""
-    addresses = [t.data_ptr() if isinstance(t, torch.Tensor) else t.ctypes.data for t in tensors]
     pieces = array("L", bytes(_PIECE_BYTES * (len(tensors) + 1)))
-    pieces[0::2] = array("L", [*addresses, ctypes.addressof(token)])
+    pieces[0::2] = array("L", [*map(address_of, tensors), ctypes.addressof(token)])
     pieces[1::2] = array("L", [*nbytes, _TOKEN_BYTES])
     return pieces
 

@@ -37,7 +37,7 @@ import numpy as np
 import torch
 from ray.experimental import CommunicatorMetadata, TensorTransportManager, TensorTransportMetadata
 
-from reference_transports._layout import Tensor, TensorMeta, describe, landing
+from reference_transports._layout import Tensor, TensorMeta, address_of, describe, landing, lies_in_one_piece
 from reference_transports._segments import Atlas, Mapping, Pool, Segment, Span, Window
 
 _VIEW_BYTES = 1 << 20
@@ -182,13 +182,10 @@ class SharedMemoryTransport(TensorTransportManager):
 def _pack(tensors: Sequence[Tensor], memory: Mapping, span: Span) -> None:
     """Copy tensors, whatever their layout, to where they lie in a segment, in one pass."""
     for tensor, offset, nbytes in zip(tensors, span.offsets, span.nbytes, strict=True):
-        if isinstance(tensor, torch.Tensor):
-            if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
-                ctypes.memmove(memory.address + offset, tensor.data_ptr(), nbytes)
-            else:
-                _tensor_at(np.asarray(memory), offset, tensor.shape, tensor.dtype).copy_(tensor.detach())
-        elif tensor.flags.c_contiguous:
-            ctypes.memmove(memory.address + offset, tensor.ctypes.data, nbytes)
+        if lies_in_one_piece(tensor):
+            ctypes.memmove(memory.address + offset, address_of(tensor), nbytes)
+        elif isinstance(tensor, torch.Tensor):
+            _tensor_at(np.asarray(memory), offset, tensor.shape, tensor.dtype).copy_(tensor.detach())
         else:
             np.copyto(_tensor_at(np.asarray(memory), offset, tensor.shape, tensor.dtype), tensor)
 
@@ -196,8 +193,7 @@ def _pack(tensors: Sequence[Tensor], memory: Mapping, span: Span) -> None:
 def _unpack(memory: Mapping, tensors: Sequence[Tensor], span: Span) -> None:
     """Copy tensors, each of which lies in one piece, from where they lie in a segment."""
     for tensor, offset, nbytes in zip(tensors, span.offsets, span.nbytes, strict=True):
-        address = tensor.data_ptr() if isinstance(tensor, torch.Tensor) else tensor.ctypes.data
-        ctypes.memmove(address, memory.address + offset, nbytes)
+        ctypes.memmove(address_of(tensor), memory.address + offset, nbytes)
 
 
 def _tensors_in(memory: Mapping, tensor_meta: TensorMeta, span: Span) -> list[Any]:
