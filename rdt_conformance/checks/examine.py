@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import hypothesis.internal.conjecture.engine as hypothesis_engine
 from hypothesis import HealthCheck, Phase, Verbosity, strategies as st
-from hypothesis.errors import Flaky, Unsatisfiable, UnsatisfiedAssumption
+from hypothesis.errors import Flaky, StopTest, Unsatisfiable, UnsatisfiedAssumption
 
 from rdt_conformance import author, interrupts
 from rdt_conformance.checks.bench import Bench
@@ -184,13 +184,13 @@ class Examination:
         if self._failure is None:
             self._reason = reason
 
-    def _carry_out(self, case: Case) -> UnsatisfiedAssumption | None:
-        """Run the check; why it gave up this example, which has not harmed the world, if it did."""
+    def _carry_out(self, case: Case) -> UnsatisfiedAssumption | StopTest | None:
+        """Run the check; why it or Hypothesis gave up this example, which has not harmed the world, if one did."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 self._spec.body(case)
-            except UnsatisfiedAssumption as given_up:
+            except (UnsatisfiedAssumption, StopTest) as given_up:
                 return given_up
         return None
 
