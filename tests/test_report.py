@@ -15,13 +15,14 @@ import pytest
 
 import rdt_conformance
 from rdt_conformance import contract, paths
+from rdt_conformance.capabilities import Capabilities
 from rdt_conformance.contract import PROCESSES, Applies, Area, Clause, Level
 from rdt_conformance.environment import environment
 from rdt_conformance.report import json_report, paragraph, story, terminal
 from rdt_conformance.report.json_report import ReportProblem
 from rdt_conformance.results import CheckResult, Failure, Step
 from rdt_conformance.target import Target, ToldFact
-from rdt_conformance.verdict import Verdict, judge
+from rdt_conformance.verdict import Status, Verdict, judge
 
 REPLAY = "pytest --transport=mine:Mine --rdt-seed=7 -k test_leak"
 SENTENCE = "The transport uses no more memory after many cycles than after a few."
@@ -56,6 +57,9 @@ RESULTS = [
 class FakeTarget:
     spec = "mine:Mine"
     facts = (ToldFact("name", "MINE", "class: tensor_transport_backend()"),)
+    capabilities = Capabilities(
+        one_sided=True, can_abort=True, own_fetch=True, takes_buffers=True, devices=("cpu",), nodes=1
+    )
 
     def applies(self, clause: Clause, /) -> bool:
         return True
@@ -325,7 +329,7 @@ def report(tmp_path: Path) -> Path:
 
 def test_what_was_written_is_read_and_can_be_judged_again(report: Path) -> None:
     document = json_report.read(report)
-    assert list(document) == ["header", "environment", "target", "verdict", "clauses", "checks", "footer"]
+    assert list(document) == ["header", "environment", "target", "verdict", "clauses", "checks", "faults", "footer"]
     assert document["header"]["suite_version"] == "1.2.3"
     assert document["target"]["facts"] == [
         {"name": "name", "value": "MINE", "learnt_from": "class: tensor_transport_backend()"}
@@ -387,6 +391,8 @@ def without(section: str) -> Callable[[str], str]:
         (edited("verdict", "exit_status", to=0), "edited after the run: "),
         (edited("verdict", "headline", to="conformant"), "edited after the run: "),
         (edited("checks", to=[]), "edited after the run: "),
+        (lambda text: "[" * 100_000, "not a report of rdt-conformance, it holds what none would"),
+        (lambda text: "9" * 100_000, "not a report of rdt-conformance, it holds what none would"),
         (edited("checks", 1, "failures", to=[]), "edited after the run: "),
     ],
 )
@@ -447,6 +453,15 @@ def test_the_schema_is_one_and_forbids_what_it_does_not_know() -> None:
     parts = [schema, *schema["$defs"].values()]
     closed = [part.get("additionalProperties") is False for part in parts if "properties" in part]
     assert closed.count(False) == 1  # the environment may grow
+
+
+def test_the_schema_knows_the_words_of_the_register() -> None:
+    schema = json.loads((paths.data_folder("reports") / "schema" / "report-1.json").read_text())
+    clause = schema["$defs"]["clause"]["properties"]
+    assert clause["area"]["enum"] == [area.value for area in Area]
+    assert clause["level"]["enum"] == [level.value for level in Level]
+    assert clause["applies"]["enum"] == [applies.value for applies in Applies]
+    assert set(clause["results"]["items"]["properties"]["status"]["enum"]) == {status.value for status in Status}
 
 
 # --- environment ----------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
 import rdt_conformance
+from rdt_conformance.faults_known import known_faults
 from rdt_conformance.paths import data_folder
 from rdt_conformance.results import CheckResult
 from rdt_conformance.verdict import ClauseResult, Rung, Verdict
@@ -63,9 +64,10 @@ def write(
         },
         "environment": dict(environment),
         "target": _target(target),
-        "verdict": _verdict(verdict),
-        "clauses": [_clause(rows) for rows in verdict.by_clause().values()],
+        "verdict": verdict_json(verdict),
+        "clauses": clauses_json(verdict),
         "checks": [result.to_json() for result in results],
+        "faults": [asdict(fault) for fault in known_faults()],
     }
     path = directory / FILE_NAME
     try:
@@ -75,7 +77,7 @@ def write(
         raise ReportProblem(
             f"{path}: not written, a result cannot be told in JSON (a harness error): {error}"
         ) from error
-    document["footer"] = _footer(document)
+    document["footer"] = footer(document)
     if problem := _schema_problem(document):
         raise ReportProblem(f"{path}: not written, it would break its own schema (a harness error) {problem}")
     _write_atomically(path, json.dumps(document, indent=1))
@@ -100,30 +102,39 @@ def read(path: Path) -> dict[str, Any]:
         document = json.loads(text)
     except json.JSONDecodeError as error:
         raise ReportProblem(f"{path}: cut off or damaged at line {error.lineno}; run the suite again") from error
+    except (ValueError, RecursionError) as error:
+        raise ReportProblem(f"{path}: not a report of rdt-conformance, it holds what none would") from error
     if problem := _header_problem(document) or _schema_problem(document) or _footer_problem(document):
         raise ReportProblem(f"{path}: {problem}")
     return document
 
 
-def _target(target: Target) -> dict[str, Any]:
-    return {
-        "spec": target.spec,
-        "facts": [{"name": fact.name, "value": fact.value, "learnt_from": fact.learnt_from} for fact in target.facts],
-    }
-
-
-def _verdict(verdict: Verdict) -> dict[str, Any]:
+def verdict_json(verdict: Verdict) -> dict[str, Any]:
+    """The section ``verdict``."""
     return {
         "exit_status": int(verdict.exit_status),
         "headline": verdict.headline,
         "partial": verdict.partial,
-        "engines": verdict.engines,
+        "engines": list(verdict.engines),
         "level": _rung(verdict.level),
         "next_level": _rung(verdict.next_level),
         "next_blocked_by": [asdict(obstacle) for obstacle in verdict.next_blocked_by],
         "warnings": [f"{r.clause.id} SHOULD broken on {r.engine}: {r.reason}" for r in verdict.warnings],
         "harness_errors": [asdict(error) for error in verdict.harness_errors],
         "counts": asdict(verdict.counts),
+    }
+
+
+def clauses_json(verdict: Verdict) -> list[dict[str, Any]]:
+    """The section ``clauses``."""
+    return [_clause(rows) for rows in verdict.by_clause().values()]
+
+
+def _target(target: Target) -> dict[str, Any]:
+    return {
+        "spec": target.spec,
+        "capabilities": target.capabilities.to_json(),
+        "facts": [{"name": fact.name, "value": fact.value, "learnt_from": fact.learnt_from} for fact in target.facts],
     }
 
 
@@ -145,13 +156,13 @@ def _clause(rows: Sequence[ClauseResult]) -> dict[str, Any]:
         "since": clause.since,
         "untested": clause.untested,
         "results": [
-            {"engine": row.engine, "status": row.status.value, "reason": row.reason, "checks": row.checks}
+            {"engine": row.engine, "status": row.status.value, "reason": row.reason, "checks": list(row.checks)}
             for row in rows
         ],
     }
 
 
-def _footer(document: Mapping[str, Any]) -> dict[str, Any]:
+def footer(document: Mapping[str, Any]) -> dict[str, Any]:
     """The proof that a document is whole, drawn from everything in it but a footer."""
     body = {key: value for key, value in document.items() if key != "footer"}
     canonical = json.dumps(body, sort_keys=True, separators=(",", ":")).encode("ascii")
@@ -185,7 +196,7 @@ def _schema_problem(document: Mapping[str, Any]) -> str:
 
 
 def _footer_problem(document: Mapping[str, Any]) -> str:
-    return "" if document["footer"] == _footer(document) else "edited after the run: it does not match its own footer"
+    return "" if document["footer"] == footer(document) else "edited after the run: it does not match its own footer"
 
 
 def _write_atomically(path: Path, text: str) -> None:
