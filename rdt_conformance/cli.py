@@ -9,7 +9,7 @@ from pathlib import Path
 
 import rdt_conformance
 from rdt_conformance.report import json_report, offline
-from rdt_conformance.report.json_report import ReportProblem
+from rdt_conformance.report.saving import ReportProblem
 from rdt_conformance.verdict import Exit
 
 UNUSABLE = 4
@@ -24,6 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"rdt-conformance {rdt_conformance.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_judge(commands.add_parser)
+    _add_report(commands.add_parser)
     options = parser.parse_args(arguments)
     return options.run(options)
 
@@ -38,6 +39,41 @@ def _add_judge(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("files", nargs="+", type=Path, metavar="report.json")
     parser.set_defaults(run=lambda options: _worst([_judge(path) for path in options.files]))
+
+
+def _add_report(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
+    parser = add_parser(
+        "report",
+        help="draw the page of a report again, or put several side by side",
+        description="Draws the page, the summary and the badge of one report again; of several, one page that puts "
+        "them side by side, what differs first: several transports, engines or versions.",
+        epilog="Exit status: 0 written, 4 a file cannot be used.",
+    )
+    parser.add_argument("files", nargs="+", type=Path, metavar="report.json")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="where to write (default: beside a single report, rdt-report for several)",
+    )
+    parser.set_defaults(run=lambda options: _report(options.files, options.output))
+
+
+def _report(paths: Sequence[Path], output: Path | None) -> int:
+    from rdt_conformance.report import folder  # draws pages, which judging does not need
+
+    try:
+        reports = [(path, json_report.read(path)) for path in paths]
+        if len(reports) == 1:
+            page = folder.write_pages(output or paths[0].parent, reports[0][1])
+        else:
+            page = folder.write_comparison(output or Path("rdt-report"), reports)
+    except ReportProblem as problem:
+        print(problem, file=sys.stderr)
+        return UNUSABLE
+    print(page)
+    return 0
 
 
 def _judge(path: Path) -> int:

@@ -103,7 +103,7 @@ def write(
     target = target or FakeTarget()
     verdict = judge(results, target, engines or ("local",), selected_all=selected_all)
     run = RUN | {"engines": engines or ("local",)}
-    return json_report.write(folder, verdict, cast(Target, target), results, environment() | run)
+    return json_report.write(folder, json_report.build(verdict, cast(Target, target), results, environment() | run))
 
 
 def forge(path: Path, change: Callable[[dict[str, Any]], object]) -> None:

@@ -19,7 +19,7 @@ from rdt_conformance.capabilities import Capabilities
 from rdt_conformance.contract import PROCESSES, Applies, Area, Clause, Level
 from rdt_conformance.environment import environment
 from rdt_conformance.report import json_report, paragraph, story, terminal
-from rdt_conformance.report.json_report import ReportProblem
+from rdt_conformance.report.saving import ReportProblem
 from rdt_conformance.results import CheckResult, Failure, Step
 from rdt_conformance.target import Target, ToldFact
 from rdt_conformance.verdict import Status, Verdict, judge
@@ -324,7 +324,9 @@ RUN = {"seed": 7, "profile": "standard", "engines": ("local",)}
 
 @pytest.fixture
 def report(tmp_path: Path) -> Path:
-    return json_report.write(tmp_path / "new" / "folder", judged(RESULTS), TARGET, RESULTS, environment() | RUN)
+    return json_report.write(
+        tmp_path / "new" / "folder", json_report.build(judged(RESULTS), TARGET, RESULTS, environment() | RUN)
+    )
 
 
 def test_what_was_written_is_read_and_can_be_judged_again(report: Path) -> None:
@@ -347,7 +349,7 @@ def test_what_was_written_is_read_and_can_be_judged_again(report: Path) -> None:
 
 
 def test_a_report_replaces_an_older_one_and_leaves_nothing_beside_it(report: Path) -> None:
-    assert json_report.write(report.parent, judged([]), TARGET, [], environment() | RUN) == report
+    assert json_report.write(report.parent, json_report.build(judged([]), TARGET, [], environment() | RUN)) == report
     assert json_report.read(report)["checks"] == []
     assert os.listdir(report.parent) == ["report.json"]
 
@@ -423,10 +425,10 @@ def test_a_file_that_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ReportProblem, match=r"report\.json: cannot be written: (File exists|Not a directory)$"):
-        json_report.write(tmp_path / "file", judged([]), TARGET, [], environment() | RUN)
+        json_report.write(tmp_path / "file", json_report.build(judged([]), TARGET, [], environment() | RUN))
     (tmp_path / "taken" / "report.json").mkdir(parents=True)
     with pytest.raises(ReportProblem, match=r"report\.json: cannot be written: Is a directory$"):
-        json_report.write(tmp_path / "taken", judged([]), TARGET, [], environment() | RUN)
+        json_report.write(tmp_path / "taken", json_report.build(judged([]), TARGET, [], environment() | RUN))
     assert os.listdir(tmp_path / "taken") == ["report.json"]
 
 
@@ -443,7 +445,7 @@ def test_a_report_that_breaks_its_schema_is_not_written(
     tmp_path: Path, result: CheckResult, run: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(ReportProblem, match=f"{problem}.*harness error"):
-        json_report.write(tmp_path, judged([]), TARGET, [result], environment() | run)
+        json_report.write(tmp_path, json_report.build(judged([]), TARGET, [result], environment() | run))
     assert os.listdir(tmp_path) == []
 
 

@@ -11,14 +11,17 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+import rdt_conformance
 from rdt_conformance.ladder import LADDER
 from rdt_conformance.paths import data_folder
 from rdt_conformance.report import view
+from rdt_conformance.report.comparison import Comparison
 from rdt_conformance.report.diagram_svg import as_svg
 from rdt_conformance.report.view import RunView
 from rdt_conformance.words import count, listed
 
 FILE_NAME = "report.html"
+COMPARISON_NAME = "comparison.html"
 
 
 def render_run(document: Mapping[str, Any]) -> str:
@@ -30,10 +33,21 @@ def render_run(document: Mapping[str, Any]) -> str:
     return _render("run.html.j2", run=RunView(document), ladder=LADDER)
 
 
+def render_comparison(comparison: Comparison) -> str:
+    """The page of several runs side by side."""
+    counted = (view.FAIL, view.WARN, view.UNKNOWN, view.PASS)
+    version = rdt_conformance.__version__
+    return _render("comparison.html.j2", comparison=comparison, ladder=LADDER, counted=counted, version=version)
+
+
 def _render(template: str, **shown: object) -> str:
     style, script = (_asset(name) for name in ("page.css", "page.js"))
-    return _templates().get_template(template).render(
-        style=Markup(style), script=Markup(script), style_hash=_digest(style), script_hash=_digest(script), **shown
+    return (
+        _templates()
+        .get_template(template)
+        .render(
+            style=Markup(style), script=Markup(script), style_hash=_digest(style), script_hash=_digest(script), **shown
+        )
     )
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
@@ -18,6 +16,7 @@ from jsonschema.exceptions import best_match
 import rdt_conformance
 from rdt_conformance.faults_known import known_faults
 from rdt_conformance.paths import data_folder
+from rdt_conformance.report.saving import ReportProblem, save
 from rdt_conformance.results import CheckResult
 from rdt_conformance.verdict import ClauseResult, Rung, Verdict
 
@@ -29,31 +28,37 @@ VERSION = 1
 FILE_NAME = "report.json"
 
 
-class ReportProblem(Exception):
-    """A report cannot be written or must not be trusted. The message is one line for the user."""
-
-
-def write(
-    directory: Path,
-    verdict: Verdict,
-    target: Target,
-    results: Sequence[CheckResult],
-    environment: Mapping[str, Any],
-) -> Path:
+def write(directory: Path, document: Mapping[str, Any]) -> Path:
     """Write ``report.json`` into `directory`, which is made if need be; an older one there is replaced in one step.
 
     Args:
         directory: where the report goes.
-        verdict: what was judged.
-        target: the transport.
-        results: what the verdict was drawn from.
-        environment: `rdt_conformance.environment.environment`, and the run's ``seed``, ``profile`` and ``engines``.
+        document: what `build` returned.
 
     Returns:
         The path of the file.
 
     Raises:
-        ReportProblem: the directory cannot be made or written to, or the report breaks its own schema.
+        ReportProblem: the directory cannot be made or written to.
+    """
+    path = directory / FILE_NAME
+    save(path, json.dumps(document, indent=1) + "\n")
+    return path
+
+
+def build(
+    verdict: Verdict, target: Target, results: Sequence[CheckResult], environment: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The whole report, as it is written and as it is read again.
+
+    Args:
+        verdict: what was judged.
+        target: the transport.
+        results: what the verdict was drawn from.
+        environment: `rdt_conformance.environment.environment`, and the run's ``seed``, ``profile`` and ``engines``.
+
+    Raises:
+        ReportProblem: it would break its own schema.
     """
     body = {
         "header": {
@@ -69,19 +74,15 @@ def write(
         "checks": [result.to_json() for result in results],
         "faults": [asdict(fault) for fault in known_faults()],
     }
-    path = directory / FILE_NAME
     try:
         # Through JSON and back, so that what is digested and checked is what a reader will see.
         document = json.loads(json.dumps(body, allow_nan=False))
     except (TypeError, ValueError) as error:
-        raise ReportProblem(
-            f"{path}: not written, a result cannot be told in JSON (a harness error): {error}"
-        ) from error
+        raise ReportProblem(f"no report: a result cannot be told in JSON (a harness error): {error}") from error
     document["footer"] = footer(document)
     if problem := _schema_problem(document):
-        raise ReportProblem(f"{path}: not written, it would break its own schema (a harness error) {problem}")
-    _write_atomically(path, json.dumps(document, indent=1))
-    return path
+        raise ReportProblem(f"no report: it would break its own schema (a harness error) {problem}")
+    return document
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -197,17 +198,3 @@ def _schema_problem(document: Mapping[str, Any]) -> str:
 
 def _footer_problem(document: Mapping[str, Any]) -> str:
     return "" if document["footer"] == footer(document) else "edited after the run: it does not match its own footer"
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    """Write beside the target and rename, so that a reader sees the old file or the new one, never a part."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text + "\n", encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        raise ReportProblem(f"{path}: cannot be written: {error.strerror}") from error
-    finally:
-        with contextlib.suppress(OSError):  # The directory may not even exist.
-            temporary.unlink(missing_ok=True)

@@ -30,7 +30,7 @@ WARN = Shown("warn", "!", "warning")
 UNKNOWN = Shown("unknown", "?", "unknown")
 NOT_TESTED = Shown("untested", "○", "not tested")
 ELSEWHERE = Shown("na", "·", "needs another engine")
-NOT_APPLICABLE = Shown("na", "–", "not applicable")
+NOT_APPLICABLE = Shown("na", "-", "not applicable")
 LEGEND = (FAIL, WARN, UNKNOWN, PASS, NOT_TESTED, ELSEWHERE, NOT_APPLICABLE)
 """Every status, the worst first."""
 
