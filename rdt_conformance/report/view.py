@@ -42,6 +42,23 @@ VERDICTS = {
 }
 
 
+_UNSHOWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What no page can hold, or what changes the order in which the rest of a line is read."""
+
+
+def cleaned(value: Any) -> Any:
+    """JSON-ready data with a visible sign in place of every character that cannot be shown."""
+    match value:
+        case str():
+            return _UNSHOWABLE.sub("\N{REPLACEMENT CHARACTER}", value)
+        case list():
+            return [cleaned(item) for item in value]
+        case dict():
+            return {cleaned(key): cleaned(item) for key, item in value.items()}
+        case _:
+            return value
+
+
 def shown(clause: Mapping[str, Any], result: Mapping[str, Any]) -> Shown:
     """The status of one clause on one engine."""
     match result["status"]:
@@ -108,7 +125,7 @@ class RunView:
     """
 
     def __init__(self, document: Mapping[str, Any]) -> None:
-        self.document = document
+        document = self.document = cleaned(document)
         self.verdict = document["verdict"]
         self.target = document["target"]
         self.environment = document["environment"]
