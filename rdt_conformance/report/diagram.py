@@ -23,6 +23,7 @@ SHORT = {
     "fetch_multiple_tensors": "fetch",
     "wait_fetch_complete": "wait",
     "abort_transport": "abort",
+    "actor_has_tensor_transport": "has transport",
 }
 """What the calls of the interface are called in a diagram, where room is scarce."""
 
@@ -31,6 +32,8 @@ _ROLES = {
     "owner": ("get_communicator_metadata",),
     "destination": ("recv_multiple_tensors", "fetch_multiple_tensors", "wait_fetch_complete"),
 }
+_DULL = ("extract_tensor_transport_metadata", "get_communicator_metadata", "actor_has_tensor_transport")
+"""Their results are of the same type every time."""
 _ARRIVING = ("recv_multiple_tensors", "fetch_multiple_tensors")
 _LANES = ("main", "_ray_system", "_ray_system_error")
 """Ray's, in this order; others come after them."""
@@ -67,6 +70,8 @@ class Bar:
     last: int
     marked: bool
     """It is the step at which the failure was seen."""
+    depth: int
+    """How many calls of the same lane it began in."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +143,8 @@ def outcome(step: Step) -> str:
         return "… never ended"
     if step.outcome.startswith("raised "):
         return f"✗ {step.outcome.removeprefix('raised ').partition(':')[0]}"
-    return "" if step.outcome in ("", "ok", "returned") else f"→ {step.outcome}"
+    dull = step.outcome in ("", "ok", "returned") or _name(step) in _DULL
+    return "" if dull else f"→ {step.outcome}"
 
 
 def label(row: Row) -> str:
@@ -207,20 +213,18 @@ def _rows(steps: Sequence[Step], after_gap: int | None) -> Iterator[Row]:
         position += 2 if at_once else 1
 
 
-def _bars(rows: Sequence[Row], columns: Sequence[Column], marked: int | None) -> Iterator[Bar]:
+def _bars(rows: Sequence[Row], columns: Sequence[Column], marked: int | None) -> list[Bar]:
     index = {column.process: number for number, column in enumerate(columns)}
     last = {id(row.step): number for number, row in enumerate(rows) if row.ends}
+    drawn: list[Bar] = []
     for number, row in enumerate(rows):
         if row.step is not None and row.begins:
             column = index[row.step.process]
-            yield Bar(
-                step=row.step,
-                column=column,
-                lane=columns[column].lanes.index(row.step.lane),
-                first=number,
-                last=last.get(id(row.step), len(rows) - 1),
-                marked=row.step.number == marked,
-            )
+            lane = columns[column].lanes.index(row.step.lane)
+            around = [bar for bar in drawn if (bar.column, bar.lane) == (column, lane) and bar.last > number]
+            until = last.get(id(row.step), len(rows) - 1)
+            drawn.append(Bar(row.step, column, lane, number, until, row.step.number == marked, len(around)))
+    return drawn
 
 
 def _arrows(bars: Sequence[Bar]) -> Iterator[Arrow]:
@@ -237,7 +241,7 @@ def _arrows(bars: Sequence[Bar]) -> Iterator[Arrow]:
 
 # --- as text ----------------------------------------------------------------------------------------------------------
 
-_GUTTER = 14
+_GUTTER = 15
 """Mark, number and time."""
 
 
@@ -277,8 +281,8 @@ def _line(diagram: Diagram, number: int, row: Row, widths: Sequence[int]) -> str
     if row.step is None:
         return f"{'':{_GUTTER}}… {diagram.left_out} steps left out"
     marked = is_marked(diagram, row)
-    at = f"{row.step.at * 1000:8.1f}" if row.begins else ""
-    gutter = f"{'▶' if marked else ' '}{row.step.number if row.begins else '':>3}{at:>8}".ljust(_GUTTER)
+    at = f"{row.step.at * 1000:.1f}" if row.begins else ""
+    gutter = f"{'▶' if marked else ' '}{row.step.number if row.begins else '':>3} {at:>8}".ljust(_GUTTER)
     cells = [_cell(diagram, number, row, column).ljust(width) for column, width in enumerate(widths)]
     return gutter + "".join(cells)
 

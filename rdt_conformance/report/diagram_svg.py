@@ -116,7 +116,7 @@ class _Drawing:
 
     def _bars(self) -> Iterator[Markup]:
         for bar in self._diagram.bars:
-            x, top = self._x(bar.column, bar.lane) - BAR / 2, self._y(bar.first) + 5
+            x, top = self._x(bar.column, bar.lane) - BAR / 2 + 3 * min(bar.depth, 3), self._y(bar.first) + 5
             bottom = self._y(bar.last) + ROW - 5
             yield Markup(
                 '<rect class="{}" x="{}" y="{}" width="{}" height="{}" rx="2"><title>{}</title></rect>'

@@ -22,6 +22,8 @@ from rdt_conformance.words import count, listed
 
 FILE_NAME = "report.html"
 COMPARISON_NAME = "comparison.html"
+LONGEST = 600
+"""Characters of a text that are shown at once; some transports raise pages."""
 
 
 def render_run(document: Mapping[str, Any]) -> str:
@@ -62,7 +64,7 @@ def _templates() -> Environment:
     )
     environment.filters.update(anchor=view.anchor, listed=listed, size=_size)
     environment.globals.update(
-        shown=view.shown, worst=view.worst, legend=view.LEGEND, as_svg=as_svg, count=count, zip=zip
+        shown=view.shown, worst=view.worst, legend=view.LEGEND, as_svg=as_svg, count=count, longest=LONGEST
     )
     return environment
 
