@@ -8,6 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from rdt_conformance.report.view import VERDICTS
 from rdt_conformance.verdict import Exit
 
 SVG_NAME = "badge.svg"
@@ -19,12 +20,6 @@ _COLOURS = {
     int(Exit.BROKEN): ("red", "#ad1f14"),
     int(Exit.HARNESS_ERROR): ("lightgrey", "#5c5b56"),
     int(Exit.INCONCLUSIVE): ("yellow", "#7a5600"),
-}
-_WORDS = {
-    int(Exit.CONFORMANT): "conformant",
-    int(Exit.BROKEN): "not conformant",
-    int(Exit.HARNESS_ERROR): "no verdict",
-    int(Exit.INCONCLUSIVE): "inconclusive",
 }
 _LETTER = 6.6
 """The width of a letter."""
@@ -43,11 +38,8 @@ _SVG = Markup(
 def message(document: Mapping[str, Any]) -> str:
     """``conformant, level 4``."""
     verdict = document["verdict"]
-    word = (
-        "partial run"
-        if verdict["partial"] and verdict["exit_status"] != Exit.BROKEN
-        else _WORDS[verdict["exit_status"]]
-    )
+    partial = verdict["partial"] and verdict["exit_status"] == Exit.INCONCLUSIVE
+    word = "partial run" if partial else VERDICTS[verdict["exit_status"]].word
     return f"{word}, level {verdict['level']['number']}" if verdict["level"] else word
 
 

@@ -6,6 +6,7 @@ call a bar on that line from the row where it begins to the row where it ends.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -35,6 +36,7 @@ _ROLES = {
 _DULL = ("extract_tensor_transport_metadata", "get_communicator_metadata", "actor_has_tensor_transport")
 """Their results are of the same type every time."""
 _ARRIVING = ("recv_multiple_tensors", "fetch_multiple_tensors")
+_OF_DATA = re.compile(r"\b(arrived|received)\b")
 _LANES = ("main", "_ray_system", "_ray_system_error")
 """Ray's, in this order; others come after them."""
 
@@ -117,16 +119,16 @@ def draw(history: Sequence[Step], marked: int | None = None) -> Diagram:
 
 
 def failing_step(failure: Failure) -> int | None:
-    """The number of the step at which a failure was seen.
+    """The number of the step at which a failure was seen, if it speaks of one: that raised, is stuck, or brought data.
 
-    That is what the failure speaks of: a call that raised, one that is stuck, what arrived; else the last step.
+    Nobody can say which step it was that left files behind, for one.
     """
     told, history = failure.happened, failure.history
     raised = [step for step in history if step.outcome.startswith("raised") and step.outcome in told]
     stuck = [step for step in history if step.ended is None and f"on {step.process} " in told]
     named = [step for step in stuck if told.startswith(f"{call(step).partition('(')[0].split()[0]} on ")]
-    arrived = [step for step in history if "arrived" in told and _name(step) in _ROLES["destination"]]
-    candidates = raised or (failure.stacks and (named or stuck)) or arrived or history
+    arrived = [step for step in history if _OF_DATA.search(told) and _name(step) in _ROLES["destination"]]
+    candidates = raised or (failure.stacks and (named or stuck)) or arrived
     return candidates[-1].number if candidates else None
 
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
 from made_pages import PAGES
+from playwright.sync_api import Browser, sync_playwright
 
 
 @pytest.fixture(scope="session")
