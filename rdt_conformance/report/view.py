@@ -31,7 +31,7 @@ UNKNOWN = Shown("unknown", "?", "unknown")
 NOT_TESTED = Shown("untested", "○", "not tested")
 ELSEWHERE = Shown("na", "·", "needs another engine")
 NOT_APPLICABLE = Shown("na", "-", "not applicable")
-LEGEND = (FAIL, WARN, UNKNOWN, PASS, NOT_TESTED, ELSEWHERE, NOT_APPLICABLE)
+LEGEND = (FAIL, WARN, UNKNOWN, NOT_TESTED, PASS, ELSEWHERE, NOT_APPLICABLE)
 """Every status, the worst first."""
 
 VERDICTS = {
