@@ -134,6 +134,7 @@ def test_every_cell_leads_to_what_was_run_and_seen(tmp_path: Path) -> None:
     assert len(cells) == 3 * len(CLAUSES)
     assert all(target == clause for target, clause, _, _ in cells)
     assert ("D1", "D1", "cluster", "fail") in cells and ("D1", "D1", "local", "pass") in cells
+    assert "integrity, on cluster and ray" in text
     assert Counter(clause for _, clause, _, _ in cells) == Counter(dict.fromkeys(CLAUSES, 3))
 
 

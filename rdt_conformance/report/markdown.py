@@ -104,7 +104,7 @@ def _in_a_line(entry: BrokenClause) -> Iterator[str]:
 
 
 def _title(entry: BrokenClause) -> str:
-    return f"{_plain(entry.clause['id'])} {entry.clause['level']} broken on {_plain(entry.best.engine)}"
+    return f"{_plain(entry.clause['id'])} {entry.clause['level']} broken on {_plain(entry.engines)}"
 
 
 def _unknown(run: RunView) -> Iterator[str]:

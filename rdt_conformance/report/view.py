@@ -116,6 +116,11 @@ class BrokenClause:
     best: Broken
     others: Sequence[Broken]
 
+    @property
+    def engines(self) -> str:
+        """Where it does not hold: ``local and ray``."""
+        return listed([result["engine"] for result in self.clause["results"] if result["status"] == "fail"])
+
 
 class RunView:
     """One run.
