@@ -6,20 +6,19 @@ Registered by `rdt_conformance.plugin` only when a transport is named.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis.configuration import set_hypothesis_home_dir
 
-from rdt_conformance import contract, interrupts, paths, pickling, verdict as judging
+from rdt_conformance import contract, interrupts, junit, paths, pickling, verdict as judging
 from rdt_conformance.author import describe
+from rdt_conformance.caches import without_caches
 from rdt_conformance.checks import CheckBroken
 from rdt_conformance.checks.bench import Bench
 from rdt_conformance.engines.engines import Engines
@@ -32,12 +31,12 @@ from rdt_conformance.items import (
     engine_of,
     has_result,
     must_check_of,
-    properties,
     result_without_run,
 )
 from rdt_conformance.leaving import leave_in_time
 from rdt_conformance.options import Settings
 from rdt_conformance.report import json_report, terminal
+from rdt_conformance.report.saving import ReportProblem, demand_writable
 from rdt_conformance.results import CheckResult, Outcome
 from rdt_conformance.target import Target, TargetProblem, resolve
 
@@ -207,7 +206,7 @@ class Session:
         self._running = not session.config.option.collectonly
         if self._running and self._settings.address is not None:
             self._join_ray()
-        with interrupts.heeded(), _without_caches() if self._whole else nullcontext():
+        with interrupts.heeded(), without_caches() if self._whole else nullcontext():
             return (yield)
 
     def _join_ray(self) -> None:
@@ -265,7 +264,7 @@ class Session:
         told = [value for name, value in report.user_properties if name == RESULT]
         results = [CheckResult.from_json(json.loads(str(text))) for text in told]
         report.user_properties = [pair for pair in report.user_properties if pair[0] != RESULT]
-        report.user_properties += [pair for result in results for pair in properties(result)]
+        report.user_properties += [pair for result in results for pair in junit.properties(result)]
         if report.when == "teardown":
             self._other_failures |= report.failed
         else:
@@ -286,6 +285,7 @@ class Session:
 
     # --- after the run --------------------------------------------------------------------------------------------
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Judge, write the report and set the exit status; a run that pytest ended early keeps pytest's."""
         judged = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
@@ -346,13 +346,16 @@ class Session:
     def _write_report(self, verdict: Verdict) -> None:
         if self._report_folder is None:
             return
+        from rdt_conformance.report import folder, markdown  # what draws pages is needed now and not before
+
         settings = self._settings
         run = {"seed": self.seed, "profile": settings.profile, "engines": self._engines_of_run}
         try:
-            self._report_path = json_report.write(
-                self._report_folder, verdict, self.target, self._results, environment() | run
-            )
-        except json_report.ReportProblem as problem:
+            document = json_report.build(verdict, self.target, self._results, environment() | run)
+            junit.tell(self._config, document)
+            self._report_path = folder.write(self._report_folder, document)
+            markdown.show_in_github(markdown.render(document))
+        except ReportProblem as problem:
             self._report_problem = str(problem)
 
     def _choose_seed(self) -> int:
@@ -361,19 +364,6 @@ class Session:
         if self._workerinput is not None:
             return self._workerinput["rdt_seed"]
         return secrets.randbelow(2**32)
-
-
-@contextmanager
-def _without_caches() -> Iterator[None]:
-    """Leave Hypothesis no place for the caches that it would write into the author's folder.
-
-    It does without them. A temporary folder would stay behind when the run is killed.
-    """
-    set_hypothesis_home_dir(os.path.join(os.devnull, "hypothesis"))
-    try:
-        yield
-    finally:
-        set_hypothesis_home_dir(None)
 
 
 def _engines(settings: Settings, target: Target) -> tuple[str, ...]:
@@ -398,7 +388,8 @@ def _report_folder(config: pytest.Config, settings: Settings) -> Path | None:
     if settings.report is None:
         return None
     folder = config.invocation_params.dir / settings.report
-    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise pytest.UsageError(f"--rdt-report: nothing can be written to {there}")
+    try:
+        demand_writable(folder)
+    except ReportProblem as problem:
+        raise pytest.UsageError(f"--rdt-report: {problem}") from None
     return folder
