@@ -44,21 +44,11 @@ def test_objects_pass_among_actors_in_any_order(case: Case) -> None:
 @check("X1", interleaves=True)
 def test_a_call_is_interrupted_by_another(case: Case) -> None:
     """A call of one thread of an actor, and before each of its lines a call of another thread, for another object."""
-    _let_two_calls_meet(case, back_at=None)
-
-
-@check("X1", interleaves=True)
-def test_two_calls_interrupt_each_other(case: Case) -> None:
-    """The same, but the call that interrupts is itself interrupted, and ends when the other one has ended."""
-    _let_two_calls_meet(case, case.draw(st.integers(0, 24), "lines until the first one goes on"))
-
-
-def _let_two_calls_meet(case: Case, back_at: int | None) -> None:
     middle, peer = case.actors(2)
     tasks = st.sampled_from(["describe", *_of_kind(case, one_sided=["fetch"])])
     ray = st.sampled_from(["receive", "free", *_of_kind(case, two_sided=["send"])])
     verbs = case.draw(st.tuples(tasks, ray).flatmap(st.permutations), "calls of actor1")
-    for order in case.interruptions(back_at):
+    for order in case.interruptions():
         transfers = []
         for number, verb in enumerate(verbs):
             ends = (peer, middle) if verb in ("receive", "fetch") else (middle, peer)

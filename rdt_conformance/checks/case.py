@@ -109,15 +109,14 @@ class Case:
         """In the body, threads go on one at a time."""
         return self.world.in_order(order, author.folders_of(self.target.transport_class))
 
-    def interruptions(self, back_at: int | None = None) -> Iterator[Order]:
+    def interruptions(self) -> Iterator[Order]:
         """Orders in which the first call is interrupted by whatever else is submitted: once before each of its lines.
 
-        Each is for one round, with objects of its own; there is none when every line has had its turn. `back_at`: see
-        `Interruption`.
+        Each is for one round, with objects of its own; there is none when every line has had its turn.
         """
         tried: set[tuple[str, int]] = set()
         while True:
-            order = Interruption(tried, back_at)
+            order = Interruption(tried)
             yield order
             if not order.happened:
                 return

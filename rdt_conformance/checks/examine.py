@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 _DELIVERY = "L1"
 """What is broken where nothing can be sent at all."""
 
+_LEAST_ORDERS = 12
+"""What a check of interleavings tries at least: there are not many pairs of calls that can meet, and each is looked for
+in vain as long as another one was tried instead."""
 _TWINS = 50
 """Of so many examples that went well while a failing one was made small, the one that comes nearest is shown."""
 _STEPS = 60
@@ -227,7 +230,8 @@ class Examination:
 
     def _out_of_time(self) -> bool:
         limit = self._budget.seconds * (20 if self._bench.alone else 1)
-        return self._examples >= self._budget.least and time.monotonic() - self._began > limit
+        least = _LEAST_ORDERS if self._spec.interleaves else self._budget.least
+        return self._examples >= least and time.monotonic() - self._began > limit
 
     def _describe(self, case: Case, clause: str, happened: str, error: BaseException | None) -> Failure:
         return Failure(

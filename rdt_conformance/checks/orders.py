@@ -82,36 +82,25 @@ class Interruption(Order):
 
     Args:
         tried: lines before which this has been done already; the one where it happens is added.
-        back_at: so many different lines further, whoever runs then is interrupted as well, and the first job goes on.
     """
 
     into_calls = True
 
-    def __init__(self, tried: set[tuple[str, int]], back_at: int | None = None) -> None:
+    def __init__(self, tried: set[tuple[str, int]]) -> None:
         self._tried = tried
-        self._back_at = back_at
         self._first: tuple[str, Lane] | None = None
-        self._last: tuple[str, Lane] | None = None
-        self._lines_since: set[tuple[str, int]] = set()
         self.happened = False
 
     def interrupts(self, process: str, lane: Lane, line: tuple[str, int]) -> bool:  # noqa: D102
-        own = (process, lane) == self._first
-        if not self.happened and own and line not in self._tried:
-            self._tried.add(line)
-            self.happened = True
-        elif self.happened and not own and self._last == self._first and self._back_at is not None:
-            self._lines_since.add(line)
-            if len(self._lines_since) <= self._back_at:
-                return False
-        else:
+        if self.happened or (process, lane) != self._first or line in self._tried:
             return False
-        self._last = process, lane
+        self._tried.add(line)
+        self.happened = True
         return True
 
     def choose(self, stops: Sequence[Stop]) -> Stop:  # noqa: D102
         self._first = self._first or _lane(stops[0])
-        return min(stops, key=lambda stop: _lane(stop) == self._last)
+        return min(stops, key=lambda stop: stop.inside)
 
 
 def _lane(stop: Stop) -> tuple[str, Lane]:

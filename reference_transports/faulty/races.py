@@ -60,6 +60,22 @@ class _Numbered(FetchRequest):
 
 
 @breaks("X1")
+class HasOneLandingPlace(InlineTransport):
+    """Puts what it fetches where it also puts what it receives, and an argument may arrive before a wait."""
+
+    def recv_multiple_tensors(self, obj_id: str, *args: Any) -> list[Any]:
+        self._landed = super().recv_multiple_tensors(obj_id, *args)
+        return self._landed
+
+    def fetch_multiple_tensors(self, obj_id: str, *args: Any) -> FetchRequest:
+        self.recv_multiple_tensors(obj_id, *args)
+        return FetchRequest(obj_id, [])
+
+    def wait_fetch_complete(self, fetch_request: FetchRequest, timeout: float = -1) -> list[Any]:
+        return self._landed
+
+
+@breaks("X1")
 class LooksThenMakes(SocketPullTransport):
     """Makes its table when it first needs it, and a receive that looks into it may make it while an object is added."""
 
