@@ -23,7 +23,7 @@ from rdt_conformance.checks import CheckBroken
 from rdt_conformance.checks.bench import Bench
 from rdt_conformance.engines.engines import Engines
 from rdt_conformance.engines.ray_session import RayProblem
-from rdt_conformance.environment import environment
+from rdt_conformance.environment import environment, versions
 from rdt_conformance.items import (
     RESULT,
     attach,
@@ -135,7 +135,16 @@ class Session:
             *self.target.header_lines(),
             f"rdt run: engine {', '.join(self._engines_of_run)}, profile {settings.profile}, "
             f"--rdt-seed={self.seed}, {nodes}ray {packages['ray']}{joined}, torch {packages['torch']}",
+            *self._replay_lines(),
         ]
+
+    def _replay_lines(self) -> list[str]:
+        replay = self._settings.replay
+        if replay is None:
+            return []
+        differing = replay.differing(versions())
+        others = f"; NOT the same as when it was recorded: {', '.join(differing)}" if differing else ""
+        return [f"rdt replay: one example of {replay.check}{others}"]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -163,6 +172,7 @@ class Session:
             start = self._engines.start
             alone = self._selected.total() == 1
             self._bench = Bench(self.target, engine, start, self._settings.profile, self.seed, alone=alone)
+            self._bench.replay = self._settings.replay
         return self._bench
 
     def _close_bench(self) -> None:
@@ -173,6 +183,9 @@ class Session:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Leave out the checks that have nothing to say about this transport on this engine."""
+        replay = self._settings.replay
+        if replay is not None and not any(check.name == replay.check for item in items if (check := check_of(item))):
+            raise pytest.UsageError(f"--rdt-replay: there is no check {replay.check} in this version")
         idle = [item for item in items if check_of(item) and not self._applies(item)]
         if idle:
             items[:] = [item for item in items if item not in idle]
@@ -186,7 +199,9 @@ class Session:
 
     def _applies(self, item: pytest.Item) -> bool:
         # The first clause says whom a check is for; the others are decided along the way.
-        check = must_check_of(item)
+        check, replay = must_check_of(item), self._settings.replay
+        if replay is not None and check.name != replay.check:
+            return False
         if not check.clauses:
             return engine_of(item) == check.engine and self._settings.profile in check.profiles
         first = contract.clause(check.clauses[0])
@@ -330,7 +345,7 @@ class Session:
 
     def _selected_all(self, session: pytest.Session) -> bool:
         option = self._config.option
-        narrowed = any(getattr(option, name, None) for name in NARROWING)
+        narrowed = self._settings.replay is not None or any(getattr(option, name, None) for name in NARROWING)
         return self._whole and not narrowed and not session.shouldfail and not session.shouldstop
 
     def _status(self, verdict: Verdict) -> int:

@@ -248,7 +248,9 @@ def test_an_option_and_its_ini_twin_do_the_same(run: Run, pytester: pytest.Pytes
 
 
 def test_the_seen_options_are_all_there_are() -> None:
-    assert set(SEEN_TO_WORK) | {"no_rdt_report", "rdt_clauses", "rdt_address"} == {option.key for option in OPTIONS}
+    assert set(SEEN_TO_WORK) | {"no_rdt_report", "rdt_clauses", "rdt_address", "rdt_replay"} == {
+        option.key for option in OPTIONS
+    }
 
 
 BAD_VALUES = {

@@ -57,6 +57,11 @@ class Case:
         self.left_blocked = False
         self.renewed = False
 
+    @property
+    def choices(self) -> tuple[Any, ...]:
+        """Everything that was chosen so far, as Hypothesis keeps it."""
+        return self._data.conjecture_data.choices
+
     # --- inputs ---------------------------------------------------------------------------------------------------
 
     def draw(self, strategy: st.SearchStrategy[T], label: str = "") -> T:

@@ -6,7 +6,7 @@ import shlex
 import time
 import warnings
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import hypothesis.internal.conjecture.engine as hypothesis_engine
 from hypothesis import HealthCheck, Phase, Verbosity, strategies as st
-from hypothesis.errors import Flaky, StopTest, Unsatisfiable, UnsatisfiedAssumption
+from hypothesis.core import encode_failure
+from hypothesis.errors import DidNotReproduce, Flaky, StopTest, Unsatisfiable, UnsatisfiedAssumption
 
 from rdt_conformance import author, interrupts
 from rdt_conformance.checks.bench import Bench
@@ -24,7 +25,10 @@ from rdt_conformance.checks.verdicts import Broken, NotExercised, broken
 from rdt_conformance.contract import Level, clause as clause_of
 from rdt_conformance.engines.base import Hung, NoProcess
 from rdt_conformance.engines.reference.errors import NeedsRayError
+from rdt_conformance.environment import versions
+from rdt_conformance.replay import Replay
 from rdt_conformance.results import CheckResult, Failure, Twin
+from rdt_conformance.target import type_name
 
 if TYPE_CHECKING:
     from rdt_conformance.checks.check import CheckSpec
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
 _DELIVERY = "L1"
 """What is broken where nothing can be sent at all."""
 
+_TRIES = 20
+"""How often one example is run again until it fails."""
 _LEAST_ORDERS = 12
 """What a check of interleavings tries at least: there are not many pairs of calls that can meet, and each is looked for
 in vain as long as another one was tried instead."""
@@ -111,8 +117,11 @@ class Examination:
             self._example(data)
 
         try:
-            with _shrinking_for(self._budget.shrink_seconds):
-                search()
+            if self._bench.replay is not None:
+                self._play_again(search, self._bench.replay)
+            else:
+                with _shrinking_for(self._budget.shrink_seconds):
+                    search()
         except (Broken, Hung):
             return False
         except Flaky as flaky:
@@ -127,6 +136,18 @@ class Examination:
         except BaseException as crash:
             self._note_crash(crash)
         return False
+
+    def _play_again(self, search: Callable[[], None], replay: Replay) -> None:
+        """Run the one example of a token until it fails again, which a race may not do at once."""
+        again = hypothesis.reproduce_failure(hypothesis.__version__, replay.choices.encode())(search)
+        for _ in range(_TRIES):
+            try:
+                again()
+            except DidNotReproduce:
+                if self._reason:
+                    return
+        self._completed = False
+        self._reason = f"the failure did not come back in {_TRIES} tries"
 
     def _note_refusal(self) -> None:
         """A transport that takes nothing would break every clause for the same reason: one of them is enough."""
@@ -241,7 +262,7 @@ class Examination:
             history=case.world.history.steps()[-_STEPS:],
             error=author.traceback_of(error.__cause__ if error is not None else None),
             stacks=getattr(error, "stacks", ""),
-            replay=self._replay(),
+            replay=self._replay(case),
         )
 
     def _twin(self, failure: Failure) -> Twin | None:
@@ -252,13 +273,20 @@ class Examination:
 
         return min(reversed(self._passed), key=distance, default=None) if failure.example else None
 
-    def _replay(self) -> str:
+    def _replay(self, case: Case | None = None) -> str:
         bench = self._bench
-        nodes = f"--rdt-nodes={bench.target.nodes} " if bench.target.nodes > 1 else ""
-        return (
-            f"pytest --transport={shlex.quote(bench.target.spec)} --rdt-engine={bench.engine} "
-            f"{nodes}--rdt-profile={bench.profile} --rdt-seed={bench.seed} -k {self._spec.name}"
-        )
+        target = bench.target
+        asked = [
+            f" {option}={shlex.quote(value)}"
+            for fact, option, value in (
+                (target.devices, "--rdt-devices", ",".join(target.devices.value)),
+                (target.data_type, "--rdt-data-type", type_name(target.data_type.value)),
+            )
+            if fact.learnt == option
+        ]
+        choices = encode_failure(case.choices if case is not None else ()).decode()
+        token = Replay(self._spec.name, bench.engine, target.nodes, bench.profile, bench.seed, choices, versions())
+        return f"pytest --transport={shlex.quote(target.spec)}{''.join(asked)} --rdt-replay={token.encode()}"
 
     def _outcome(self) -> Any:
         if self.crash is not None:
