@@ -15,7 +15,7 @@ test: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
-	$(BIN)/pytest tests --ignore=tests/test_faulty.py --ignore=tests/browser
+	$(BIN)/pytest tests --ignore=tests/test_faulty.py --ignore=tests/browser -n 2
 	$(BIN)/pytest tests/browser
 	$(BIN)/pytest tests/test_faulty.py -n 3
 
