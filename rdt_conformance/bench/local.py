@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -11,6 +11,7 @@ import torch
 from rdt_conformance.bench import contents
 from rdt_conformance.bench.ceilings import CEILINGS
 from rdt_conformance.bench.contents import Load
+from rdt_conformance.bench.copies import LEAST_BYTES, copies
 from rdt_conformance.bench.loop import Contender, Plan, Series, measure
 from rdt_conformance.bench.process import ProcessGone, Remote
 from rdt_conformance.bench.transports import TransportContender
@@ -28,7 +29,13 @@ class Receiver:
     def measure(self, load: Load, contenders: Mapping[str, tuple[Kind, str]], plan: Plan) -> dict[str, Series]:
         """Measure contenders on a load, in turn."""
         contents.forget()
-        return measure({name: lambda what=what: self._contender(*what, load) for name, what in contenders.items()}, plan)
+        makers = {name: lambda what=what: self._contender(*what, load) for name, what in contenders.items()}
+        series = measure(makers, plan)
+        for name, (kind, spec) in contenders.items():
+            if kind == "transport" and load.nbytes >= LEAST_BYTES and not series[name].problem:
+                with contextlib.suppress(OSError):  # not every system counts
+                    series[name].counters["copies"] = copies(spec, self._source, load)
+        return series
 
     def _contender(self, kind: Kind, name: str, load: Load) -> Contender:
         if kind == "ceiling":
