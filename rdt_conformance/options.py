@@ -95,6 +95,24 @@ OPTIONS = (
         metavar="N",
         default="1",
     ),
+    Option(
+        "--rdt-peers",
+        "other transports to measure beside it, named as it is and separated by commas, or none",
+        metavar="LIST",
+        default="Ray's NIXL, if installed, with --benchmark-only",
+    ),
+    Option(
+        "--rdt-against",
+        "another transport, or another version of it, to hold it against in interleaved benchmarks: what is worse fails",
+        metavar="TARGET",
+        default="nothing",
+    ),
+    Option(
+        "--rdt-baseline",
+        "report.json of an earlier run to hold the benchmarks against: what is worse fails",
+        metavar="FILE",
+        default="nothing",
+    ),
     Option("--rdt-clauses", "show every clause of the contract and the checks that cover it, then exit", ini=False),
 )
 
@@ -117,6 +135,9 @@ class Settings:
     address: str | None
     """Of an existing Ray cluster; None: a private one."""
     nodes: int
+    peers: tuple[str, ...] | None
+    against: str | None
+    baseline: str | None
 
 
 def register(parser: pytest.Parser) -> None:
@@ -167,6 +188,9 @@ def read(config: pytest.Config) -> Settings | None:
         seed=_number(config, "--rdt-seed", 0),
         address=address,
         nodes=nodes or 1,
+        peers=_peers(config),
+        against=_text(config, "--rdt-against"),
+        baseline=_text(config, "--rdt-baseline"),
     )
 
 
@@ -182,6 +206,11 @@ def _help(option: Option) -> str:
 def _engines(config: pytest.Config) -> tuple[str, ...]:
     named = _several(config, "--rdt-engine") or ()
     return () if "auto" in named else named
+
+
+def _peers(config: pytest.Config) -> tuple[str, ...] | None:
+    named = _text(config, "--rdt-peers")
+    return None if named is None else tuple(name for name in _split(named) if name != "none")
 
 
 def _text(config: pytest.Config, name: str) -> str | None:

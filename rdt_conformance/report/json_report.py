@@ -38,6 +38,7 @@ def write(
     target: Target,
     results: Sequence[CheckResult],
     environment: Mapping[str, Any],
+    benchmarks: Sequence[Mapping[str, Any]] = (),
 ) -> Path:
     """Write ``report.json`` into `directory`, which is made if need be; an older one there is replaced in one step.
 
@@ -47,6 +48,7 @@ def write(
         target: the transport.
         results: what the verdict was drawn from.
         environment: `rdt_conformance.environment.environment`, and the run's ``seed``, ``profile`` and ``engines``.
+        benchmarks: each a `rdt_conformance.bench.results.CellResult` as JSON-ready data.
 
     Returns:
         The path of the file.
@@ -66,6 +68,7 @@ def write(
         "verdict": _verdict(verdict),
         "clauses": [_clause(rows) for rows in verdict.by_clause().values()],
         "checks": [result.to_json() for result in results],
+        "benchmarks": list(benchmarks),
     }
     path = directory / FILE_NAME
     try:

@@ -1,0 +1,76 @@
+"""What a benchmark measures at a time, and whether this machine can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from rdt_conformance.bench.contents import Load, flat
+
+if TYPE_CHECKING:
+    from rdt_conformance.bench.arena import Arena
+
+_ROOM = 10
+"""So many times its payload a cell may take of the machine's memory, with all contenders and what they compare with."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One point of a sweep, or one scenario.
+
+    Args:
+        name: short, unique within its benchmark; pytest's id, and what tables show.
+        load: what is carried, but for seed, data type and device, which are the run's.
+        epochs: how often the contenders are built: more where the first use is what is looked at.
+    """
+
+    name: str
+    load: Load
+    epochs: int = 4
+
+
+@dataclass(frozen=True)
+class BenchmarkSpec:
+    """The cells of one benchmark.
+
+    Args:
+        full: those of ``--benchmark-only``.
+        quick: those that follow the checks.
+    """
+
+    full: tuple[Cell, ...]
+    quick: tuple[Cell, ...]
+
+
+def benchmark(full: Sequence[Cell], quick: Sequence[Cell] = ()) -> Callable[[Callable[[Arena, Cell], None]], Any]:
+    """Make a benchmark of a test function, which is called with an arena and with each of the cells."""
+
+    def decorate(function: Callable[[Arena, Cell], None]) -> Any:
+        function.__rdt_benchmark__ = BenchmarkSpec(tuple(full), tuple(quick))  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
+def tensors(nbytes: int, count: int = 1, **how: Any) -> Cell:
+    """A cell with tensors of bytes."""
+    among = f" in {count} tensors" if count > 1 else ""
+    return Cell(f"{in_bytes(nbytes)}{among}", flat(nbytes, count), **how)
+
+
+def in_bytes(size: int) -> str:
+    """``64 MiB``."""
+    shift, unit = next((shift, unit) for shift, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB"), (0, "B")) if size >> shift)
+    return f"{size / (1 << shift):g} {unit}"
+
+
+def why_not(load: Load) -> str:
+    """Why this machine cannot do a cell; empty if it can."""
+    available = psutil.virtual_memory().available
+    if _ROOM * load.nbytes > available:
+        needed = in_bytes(_ROOM * load.nbytes)
+        return f"it may take {needed} of memory, and {in_bytes(available)} are available"
+    return ""
