@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
+from rdt_conformance.bench import gate
 from rdt_conformance.bench.ceilings import CEILINGS
 from rdt_conformance.bench.cells import Cell, why_not
 from rdt_conformance.bench.contents import Load
+from rdt_conformance.bench.copies import LEAST_BYTES
 from rdt_conformance.bench.local import Kind, LocalPair
-from rdt_conformance.bench.loop import Plan, Series
-from rdt_conformance.bench.process import ProcessGone
+from rdt_conformance.bench.loop import Plan, Series, measure
 from rdt_conformance.bench.results import CellResult, Role, Row, summarize
+from rdt_conformance.bench.statistics import Verdict
 
 if TYPE_CHECKING:
     from rdt_conformance.target import Target
 
 AGAIN = "again"
 """The name of a second instance of the contender before it."""
+_ATTEMPTS = 4
+"""A comparison that says nothing is measured on, so many times as long at most."""
 
 
 @dataclass(frozen=True)
-class Contest:
-    """Contenders that are measured in the same turns: what each is there for, and how to build it."""
+class _Entrant:
+    """A contender in a contest: what it is there for, how to build it, and in which processes."""
 
-    contenders: Mapping[str, tuple[Role, tuple[Kind, str]]]
-    plan: Plan
+    name: str
+    role: Role
+    kind: Kind
+    what: str
+    pair: LocalPair
 
 
 class Arena:
@@ -58,8 +66,9 @@ class Arena:
         self._gated = gated
         self._seconds = seconds
         self._seed = seed
-        # Some transports have threads that never rest: peers are in processes of their own, and not alive meanwhile.
-        self._own_pair, self._peer_pair = LocalPair(), LocalPair()
+        self._own = LocalPair()
+        # Some transports have threads that never rest: peers are in other processes, and not alive meanwhile.
+        self._beside = LocalPair()
 
     def measure(self, benchmark: str, cell: Cell) -> CellResult:
         """Measure a cell; what goes wrong is in the result."""
@@ -69,46 +78,67 @@ class Arena:
             cell.load, seed=self._seed % 2**31, data_type=data_type, device=target.devices.value[0]
         )
         result = CellResult(benchmark, cell.name, "local", load.nbytes, load.count, load.buffers, why_not=why_not(load))
-        if not result.why_not:
-            result.rows += self._contest(self._own_pair, self._own(cell), load)
-            if self._peers:
-                result.rows += self._contest(self._peer_pair, self._with_peers(cell), load)[1:]
+        if result.why_not:
+            return result
+        if self._against is not None:
+            self._hold_against(result, cell, load)
+        else:
+            result.rows += self._contest(self._with_limits(), cell, load)
+        if self._peers:
+            result.rows += self._contest(self._with_peers(), cell, load)[1:]
         return result
 
-    def _own(self, cell: Cell) -> Contest:
-        """The transport with the machine's limits, or with the one that it is held against."""
-        own = self._target.spec
-        contenders: dict[str, tuple[Role, tuple[Kind, str]]] = {own: ("transport", ("transport", own))}
-        if self._against is not None:
-            contenders[f"against {self._against}"] = ("baseline", ("transport", self._against))
-            contenders[f"{self._against} {AGAIN}"] = ("again", ("transport", self._against))
-        elif self._gated:
-            contenders[f"{own} {AGAIN}"] = ("again", ("transport", own))
-        contenders |= {name: ("ceiling", ("ceiling", name)) for name in CEILINGS}
-        return Contest(contenders, self._plan(cell))
+    def _hold_against(self, result: CellResult, cell: Cell, load: Load) -> None:
+        """Measure until there is something to say, or it has been tried for long enough."""
+        before: dict[str, Series] = {}
+        for attempt in range(_ATTEMPTS):
+            result.rows = self._contest(self._with_baseline(self._against or ""), cell, load, before, attempt)
+            found = gate.against(result, self._seed)
+            if not found or found[0].verdict is not Verdict.INCONCLUSIVE:
+                break
 
-    def _with_peers(self, cell: Cell) -> Contest:
-        own = self._target.spec
-        contenders: dict[str, tuple[Role, tuple[Kind, str]]] = {own: ("transport", ("transport", own))}
-        contenders |= {f"peer {peer}": ("peer", ("transport", peer)) for peer in self._peers}
-        return Contest(contenders, self._plan(cell))
+    def _with_limits(self) -> list[_Entrant]:
+        """The transport with the machine's limits."""
+        spec = self._target.spec
+        again = [_Entrant(f"{spec} {AGAIN}", "again", "transport", spec, self._own)] if self._gated else []
+        limits = [_Entrant(name, "ceiling", "ceiling", name, self._own) for name in CEILINGS]
+        return [_Entrant(spec, "transport", "transport", spec, self._own), *again, *limits]
 
-    def _plan(self, cell: Cell) -> Plan:
-        return Plan(self._seconds, epochs=cell.epochs, seed=self._seed)
-
-    def _contest(self, pair: LocalPair, contest: Contest, load: Load) -> list[Row]:
-        makers = {name: how for name, (_, how) in contest.contenders.items()}
-        try:
-            series = pair.measure(load, makers, contest.plan)
-        except ProcessGone as gone:
-            series = {name: Series(problem=str(gone)) for name in makers}
-        own = next(iter(series.values()))
+    def _with_baseline(self, against: str) -> list[_Entrant]:
+        # All in the same processes: where the system lets a process run can make it twice as fast as another.
         return [
-            summarize(name, contest.contenders[name][0], each, own, load.nbytes, self._seed)
-            for name, each in series.items()
+            _Entrant(self._target.spec, "transport", "transport", self._target.spec, self._own),
+            _Entrant(f"against {against}", "baseline", "transport", against, self._own),
+            _Entrant(f"against {against} {AGAIN}", "again", "transport", against, self._own),
         ]
+
+    def _with_peers(self) -> list[_Entrant]:
+        spec = self._target.spec
+        own = _Entrant(spec, "transport", "transport", spec, self._beside)
+        return [own, *(_Entrant(f"peer {peer}", "peer", "transport", peer, self._beside) for peer in self._peers)]
+
+    def _contest(
+        self,
+        entrants: Sequence[_Entrant],
+        cell: Cell,
+        load: Load,
+        before: dict[str, Series] | None = None,
+        attempt: int = 0,
+    ) -> list[Row]:
+        """Let them take turns; what was measured `before` counts too, and what is measured now is added to it."""
+        makers = {each.name: partial(each.pair.contender, each.kind, each.what, load) for each in entrants}
+        series = measure(makers, Plan(self._seconds, epochs=cell.epochs, seed=self._seed + attempt))
+        if before is not None:
+            for name, each in series.items():
+                before[name] = before[name].followed_by(each) if name in before else each
+            series = before
+        for each in entrants:
+            if each.role in ("transport", "baseline") and load.nbytes >= LEAST_BYTES and not series[each.name].problem:
+                series[each.name].counters["copies"] = each.pair.copies(each.what, load)
+        own = series[entrants[0].name]
+        return [summarize(each.name, each.role, series[each.name], own, load.nbytes, self._seed) for each in entrants]
 
     def close(self) -> None:
         """End all processes."""
-        self._own_pair.close()
-        self._peer_pair.close()
+        for pair in (self._own, self._beside):
+            pair.close()

@@ -1,18 +1,15 @@
-"""Measuring on the local engine: a receiver's and a source's process, two of their own, without Ray."""
+"""Contenders on the local engine: a receiver's and a source's process, two of their own, without Ray."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
-from rdt_conformance.bench import contents
+from rdt_conformance.bench import contents, copies
 from rdt_conformance.bench.ceilings import CEILINGS
 from rdt_conformance.bench.contents import Load
-from rdt_conformance.bench.copies import LEAST_BYTES, copies
-from rdt_conformance.bench.loop import Contender, Plan, Series, measure
+from rdt_conformance.bench.loop import Contender, Sample
 from rdt_conformance.bench.process import ProcessGone, Remote
 from rdt_conformance.bench.transports import TransportContender
 
@@ -20,27 +17,37 @@ Kind = Literal["transport", "ceiling"]
 
 
 class Receiver:
-    """In the receiver's process: it measures, and has the source's process do its part."""
+    """In the receiver's process: it has the contenders, and tells the source's process to do its part."""
 
     def __init__(self) -> None:
         torch.set_num_threads(1)  # as in Ray's workers
         self._source = Remote("source")
+        self._contenders: dict[int, Contender] = {}
+        self._built = 0
 
-    def measure(self, load: Load, contenders: Mapping[str, tuple[Kind, str]], plan: Plan) -> dict[str, Series]:
-        """Measure contenders on a load, in turn."""
-        contents.forget()
-        makers = {name: lambda what=what: self._contender(*what, load) for name, what in contenders.items()}
-        series = measure(makers, plan)
-        for name, (kind, spec) in contenders.items():
-            if kind == "transport" and load.nbytes >= LEAST_BYTES and not series[name].problem:
-                with contextlib.suppress(OSError):  # not every system counts
-                    series[name].counters["copies"] = copies(spec, self._source, load)
-        return series
-
-    def _contender(self, kind: Kind, name: str, load: Load) -> Contender:
+    def build(self, kind: Kind, name: str, load: Load) -> int:
+        """Build a contender; its number."""
+        self._built += 1
         if kind == "ceiling":
-            return CEILINGS[name](self._source, load)
-        return TransportContender(name, self._source, load)
+            self._contenders[self._built] = CEILINGS[name](self._source, load)
+        else:
+            self._contenders[self._built] = TransportContender(name, self._source, load)
+        return self._built
+
+    def turn(self, number: int, turn: int) -> tuple[Sample, str, dict[str, float]]:
+        """One cycle, what is wrong with what came, and the counters."""
+        contender = self._contenders[number]
+        return contender.cycle(turn), contender.wrong(turn), contender.counters
+
+    def close(self, number: int) -> None:
+        """Close a contender, and forget what was sent if it was the last one."""
+        self._contenders.pop(number).close()
+        if not self._contenders:
+            contents.forget()
+
+    def copies(self, spec: str, load: Load) -> float:
+        """See `copies.copies`."""
+        return copies.copies(spec, self._source, load)
 
 
 class LocalPair:
@@ -49,23 +56,26 @@ class LocalPair:
     def __init__(self) -> None:
         self._receiver: tuple[Remote, int] | None = None
 
-    def measure(self, load: Load, contenders: Mapping[str, tuple[Kind, str]], plan: Plan) -> dict[str, Series]:
-        """See `loop.measure`.
+    def contender(self, kind: Kind, name: str, load: Load) -> Contender:
+        """Build a contender there: a transport by its target, or a ceiling by its name."""
+        return _RemoteContender(self, kind, name, load)
 
-        Args:
-            load: what is carried.
-            contenders: by the names that tables show: a kind, and a target or the name of a ceiling.
-            plan: how much is measured.
+    def copies(self, spec: str, load: Load) -> float:
+        """See `copies.copies`."""
+        return self.ask("copies", spec, load)
+
+    def ask(self, method: str, *args: object) -> Any:
+        """What a method of the receiver returns.
 
         Raises:
-            ProcessGone: the receiver ended or did not come back; the next call starts another one.
+            ProcessGone: it ended or did not come back; the next call starts another one.
         """
         if self._receiver is None:
             process = Remote("receiver")
             self._receiver = process, process.make(Receiver)
         process, receiver = self._receiver
         try:
-            return process.call(receiver, "measure", load, dict(contenders), plan, seconds=60 + 4 * plan.seconds)
+            return process.call(receiver, method, *args)
         except ProcessGone:
             self.close()
             raise
@@ -75,3 +85,26 @@ class LocalPair:
         receiver, self._receiver = self._receiver, None
         if receiver is not None:
             receiver[0].close()
+
+
+class _RemoteContender:
+    """A contender in the receiver's process. Its times are taken there; what it takes to ask for them is outside."""
+
+    def __init__(self, pair: LocalPair, kind: Kind, name: str, load: Load) -> None:
+        self._pair = pair
+        self._number = pair.ask("build", kind, name, load)
+        self._wrong = ""
+        self.counters: dict[str, float] = {}
+
+    def cycle(self, turn: int) -> Sample:
+        """See `loop.Contender`."""
+        sample, self._wrong, self.counters = self._pair.ask("turn", self._number, turn)
+        return sample
+
+    def wrong(self, turn: int) -> str:
+        """See `loop.Contender`."""
+        return self._wrong
+
+    def close(self) -> None:
+        """See `loop.Contender`."""
+        self._pair.ask("close", self._number)

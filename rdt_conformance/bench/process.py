@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 PATIENCE_SECONDS = 60.0
-"""How long any one call may take, unless it is given more."""
+"""How long any one call may take."""
 
 
 class ProcessGone(Exception):
@@ -43,14 +43,14 @@ class Remote:
         self._ask("make", self._made, kind, args)
         return self._made
 
-    def call(self, number: int, method: str, *args: Any, seconds: float = PATIENCE_SECONDS) -> Any:
+    def call(self, number: int, method: str, *args: Any) -> Any:
         """What a method of an object there returns.
 
         Raises:
-            ProcessGone: nothing comes back within `seconds`.
+            ProcessGone: it ended, or did not answer within `PATIENCE_SECONDS`.
             Exception: what the method raised.
         """
-        return self._ask("call", number, method, args, seconds)
+        return self._ask("call", number, method, args)
 
     def begin(self, number: int, method: str, *args: Any) -> None:
         """Return when the method is just about to be called; `end` must follow."""
@@ -58,7 +58,7 @@ class Remote:
 
     def end(self) -> Any:
         """What the method that was begun returns."""
-        return self._answer(PATIENCE_SECONDS)
+        return self._answer()
 
     def forget(self, number: int) -> None:
         """Drop an object."""
@@ -72,16 +72,16 @@ class Remote:
             self._process.kill()
             self._process.join()
 
-    def _ask(self, what: str, number: int, of: Any, args: Any, seconds: float = PATIENCE_SECONDS) -> Any:
+    def _ask(self, what: str, number: int, of: Any, args: Any) -> Any:
         try:
             self._pipe.send((what, number, of, args))
         except OSError as error:
             raise self._gone() from error
-        return self._answer(seconds)
+        return self._answer()
 
-    def _answer(self, seconds: float) -> Any:
-        if not self._pipe.poll(seconds):
-            raise ProcessGone(f"the {self._name} has not answered within {seconds:.0f} s")
+    def _answer(self) -> Any:
+        if not self._pipe.poll(PATIENCE_SECONDS):
+            raise ProcessGone(f"the {self._name} has not answered within {PATIENCE_SECONDS:.0f} s")
         try:
             value, error = self._pipe.recv()
         except (EOFError, OSError) as problem:
