@@ -207,5 +207,9 @@ def test_a_ceiling_is_verified_as_well(here: Any, name: str) -> None:
 def test_copies_are_counted(here: Any, faulty: str) -> None:
     """One more is seen every time. Source and receiver share this process, so each copy counts for both."""
     for _ in range(3):
-        for spec, expected in (("cross-memory", 1), (f"{faulty}CopiesAtTheSource", 2), (f"{faulty}CopiesAtTheReceiver", 2)):
+        for spec, expected in (
+            ("cross-memory", 1),
+            (f"{faulty}CopiesAtTheSource", 2),
+            (f"{faulty}CopiesAtTheReceiver", 2),
+        ):
             assert copies(spec, here, flat(8 << 20)) == pytest.approx(2 * expected, abs=0.2)

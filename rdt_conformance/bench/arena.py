@@ -108,8 +108,8 @@ class Arena:
         # All in the same processes: where the system lets a process run can make it twice as fast as another.
         return [
             _Entrant(self._target.spec, "transport", "transport", self._target.spec, self._own),
-            _Entrant(f"against {against}", "baseline", "transport", against, self._own),
-            _Entrant(f"against {against} {AGAIN}", "again", "transport", against, self._own),
+            _Entrant(f"against {against}", "baseline", "held against", against, self._own),
+            _Entrant(f"against {against} {AGAIN}", "again", "held against", against, self._own),
         ]
 
     def _with_peers(self) -> list[_Entrant]:
@@ -134,7 +134,7 @@ class Arena:
             series = before
         for each in entrants:
             if each.role in ("transport", "baseline") and load.nbytes >= LEAST_BYTES and not series[each.name].problem:
-                series[each.name].counters["copies"] = each.pair.copies(each.what, load)
+                series[each.name].counters["copies"] = each.pair.copies(each.kind, each.what, load)
         own = series[entrants[0].name]
         return [summarize(each.name, each.role, series[each.name], own, load.nbytes, self._seed) for each in entrants]
 

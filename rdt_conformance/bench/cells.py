@@ -63,7 +63,9 @@ def tensors(nbytes: int, count: int = 1, **how: Any) -> Cell:
 
 def in_bytes(size: int) -> str:
     """``64 MiB``."""
-    shift, unit = next((shift, unit) for shift, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB"), (0, "B")) if size >> shift)
+    shift, unit = next(
+        (shift, unit) for shift, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB"), (0, "B")) if size >> shift
+    )
     return f"{size / (1 << shift):g} {unit}"
 
 

@@ -36,7 +36,7 @@ class Peak:
         return int(found.group(1))
 
 
-def copies(spec: str, source: Remote, load: Load) -> float:
+def copies(spec: str, source: Remote, load: Load, *, held_against: bool = False) -> float:
     """Peak memory of both processes in the first transfer of a new transport, in payloads.
 
     The tensors of the source and target buffers are there before, and do not count. Shared memory counts in each process
@@ -45,10 +45,11 @@ def copies(spec: str, source: Remote, load: Load) -> float:
     Raises:
         OSError: this system does not tell.
     """
-    first = TransportContender(spec, source, flat(64, seed=load.seed, data_type=load.data_type, device=load.device))
+    small = flat(64, seed=load.seed, data_type=load.data_type, device=load.device)
+    first = TransportContender(spec, source, small, held_against=held_against)
     first.cycle(0)  # loads libraries and starts threads
     first.close()
-    contender = TransportContender(spec, source, load)
+    contender = TransportContender(spec, source, load, held_against=held_against)
     here, there = Peak(), source.make(Peak)
     try:
         source.call(there, "begin")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any, Literal
 
 import torch
@@ -13,7 +14,7 @@ from rdt_conformance.bench.loop import Contender, Sample
 from rdt_conformance.bench.process import ProcessGone, Remote
 from rdt_conformance.bench.transports import TransportContender
 
-Kind = Literal["transport", "ceiling"]
+Kind = Literal["transport", "held against", "ceiling"]
 
 
 class Receiver:
@@ -31,7 +32,8 @@ class Receiver:
         if kind == "ceiling":
             self._contenders[self._built] = CEILINGS[name](self._source, load)
         else:
-            self._contenders[self._built] = TransportContender(name, self._source, load)
+            against = kind == "held against"
+            self._contenders[self._built] = TransportContender(name, self._source, load, held_against=against)
         return self._built
 
     def turn(self, number: int, turn: int) -> tuple[Sample, str, dict[str, float]]:
@@ -42,12 +44,13 @@ class Receiver:
     def close(self, number: int) -> None:
         """Close a contender, and forget what was sent if it was the last one."""
         self._contenders.pop(number).close()
+        gc.collect()
         if not self._contenders:
             contents.forget()
 
-    def copies(self, spec: str, load: Load) -> float:
+    def copies(self, kind: Kind, spec: str, load: Load) -> float:
         """See `copies.copies`."""
-        return copies.copies(spec, self._source, load)
+        return copies.copies(spec, self._source, load, held_against=kind == "held against")
 
 
 class LocalPair:
@@ -60,9 +63,9 @@ class LocalPair:
         """Build a contender there: a transport by its target, or a ceiling by its name."""
         return _RemoteContender(self, kind, name, load)
 
-    def copies(self, spec: str, load: Load) -> float:
+    def copies(self, kind: Kind, spec: str, load: Load) -> float:
         """See `copies.copies`."""
-        return self.ask("copies", spec, load)
+        return self.ask("copies", kind, spec, load)
 
     def ask(self, method: str, *args: object) -> Any:
         """What a method of the receiver returns.

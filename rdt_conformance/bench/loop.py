@@ -7,10 +7,9 @@ make a difference too; the first cycle after that, which registers and connects,
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -128,16 +127,13 @@ def measure(
         now: a clock, for the plan's seconds.
     """
     measuring = _Measuring(makers, plan, now)
-    with _without_collection():
-        for epoch in range(1, plan.epochs + 1):
-            measuring.epoch(plan.seconds / plan.epochs, soak=plan.soak if epoch == plan.epochs else 0)
+    for epoch in range(1, plan.epochs + 1):
+        measuring.epoch(plan.seconds / plan.epochs, soak=plan.soak if epoch == plan.epochs else 0)
     return measuring.series
 
 
 class _Measuring:
-    def __init__(
-        self, makers: Mapping[str, Callable[[], Contender]], plan: Plan, now: Callable[[], float]
-    ) -> None:
+    def __init__(self, makers: Mapping[str, Callable[[], Contender]], plan: Plan, now: Callable[[], float]) -> None:
         self._makers = makers
         self._plan = plan
         self._now = now
@@ -150,7 +146,6 @@ class _Measuring:
         """Build everything, warm up, measure as many rounds as there is time for, and soak the first contender."""
         with ExitStack() as stack:
             self._build(stack)
-            gc.collect()
             first = next(iter(self._makers))
             before = self.series[first].verified
             began = self._now()
@@ -216,15 +211,3 @@ class _Measuring:
     def _fail(self, name: str, problem: str) -> None:
         self.series[name] = Series(problem=problem)
         self._contenders.pop(name, None)
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Let garbage be collected between epochs only."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -19,8 +19,10 @@ from rdt_conformance.bench.arena import Arena
 from rdt_conformance.bench.cells import BenchmarkSpec, Cell
 from rdt_conformance.bench.results import CellResult, Row
 from rdt_conformance.bench.statistics import Verdict
+from rdt_conformance.bench.versions import transport_of
 from rdt_conformance.environment import environment
 from rdt_conformance.report import json_report
+from rdt_conformance.target import TargetProblem, resolve
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
@@ -74,7 +76,7 @@ class BenchmarkRun:
         seed: of the run.
 
     Raises:
-        pytest.UsageError: the earlier report cannot be used.
+        pytest.UsageError: the earlier report cannot be used, or a peer cannot be found.
     """
 
     def __init__(
@@ -87,7 +89,11 @@ class BenchmarkRun:
         self._idle = self._reason_not_to_run(engines)
         self._target = target
         self._seed = seed
-        self._earlier = _read(settings.baseline)
+        self._earlier = _read(config.invocation_params.dir / settings.baseline) if settings.baseline else None
+        for peer in self._peers():
+            _check("peers", peer)
+        if settings.against is not None:
+            _check("against", settings.against)
         self._environment = environment()
         self._arena: Arena | None = None
         self._left: list[pytest.Item] = []
@@ -120,8 +126,10 @@ class BenchmarkRun:
         if self._idle:
             return f"rdt benchmarks: none: {self._idle}"
         peers = ", ".join(self._peers())
+        against = f", against {self._settings.against}" if self._settings.against else ""
+        since = f", since {self._settings.baseline}" if self._settings.baseline else ""
         how = "in full" if self.only else "a few, after the checks"
-        return f"rdt benchmarks: {how}{f', with peers {peers}' if peers else ''}"
+        return f"rdt benchmarks: {how}{f', with {peers} beside it' if peers else ''}{against}{since}"
 
     def _peers(self) -> Sequence[str]:
         if self._settings.peers is not None:
@@ -269,11 +277,17 @@ def _extra_info(row: Row, result: CellResult) -> dict[str, Any]:
     }
 
 
-def _read(baseline: str | None) -> dict[str, Any] | None:
-    if baseline is None:
-        return None
+def _check(option: str, spec: str) -> None:
+    """A wrong name is found out now, and not when the checks are done."""
     try:
-        report = json_report.read(Path(baseline))
+        transport_of(spec) if option == "against" else resolve(spec)
+    except TargetProblem as problem:
+        raise pytest.UsageError(f"--rdt-{option}: {problem}") from None
+
+
+def _read(baseline: Path) -> dict[str, Any]:
+    try:
+        report = json_report.read(baseline)
     except json_report.ReportProblem as problem:
         raise pytest.UsageError(f"--rdt-baseline: {problem}") from None
     if not report.get("benchmarks"):

@@ -11,6 +11,8 @@ from rdt_conformance import pickling
 from rdt_conformance.bench.contents import Contents, Load, read_first, tensors_of
 from rdt_conformance.bench.loop import Sample
 from rdt_conformance.bench.process import Remote
+from rdt_conformance.bench.versions import transport_of
+from rdt_conformance.engines.reference.errors import NeedsRayError, is_for_lack_of_ray
 from rdt_conformance.engines.reference.handles import stand_in
 from rdt_conformance.target import resolve
 
@@ -19,20 +21,29 @@ _cpu = time.process_time
 
 
 @lru_cache(maxsize=16)
-def _class_of(spec: str) -> type[Any]:
-    return resolve(spec).transport_class
+def _class_of(spec: str, held_against: bool) -> type[Any]:
+    return transport_of(spec) if held_against else resolve(spec).transport_class
 
 
-def build(spec: str) -> Any:
-    """A new instance of the transport that a target names."""
-    return _class_of(spec)()
+def build(spec: str, held_against: bool) -> Any:
+    """A new instance of the transport that a target names; of another version of it, if something is held against it.
+
+    Raises:
+        NeedsRayError: it cannot be built without Ray.
+    """
+    try:
+        return _class_of(spec, held_against)()
+    except Exception as error:
+        if is_for_lack_of_ray(error):
+            raise NeedsRayError(f"it calls into Ray, which has no part in this: {error}") from error
+        raise
 
 
 class Source:
     """The source's side, in its process."""
 
-    def __init__(self, spec: str, load: Load) -> None:
-        self._transport = build(spec)
+    def __init__(self, spec: str, held_against: bool, load: Load) -> None:
+        self._transport = build(spec, held_against)
         self._contents = Contents(load)
         self._tensors = tensors_of(load)
         self._metadata: Any = None
@@ -66,15 +77,16 @@ class TransportContender:
         spec: the target, as on the command line.
         source: the other process.
         load: what is carried.
+        held_against: the target may be another version of one that is there already.
     """
 
-    def __init__(self, spec: str, source: Remote, load: Load) -> None:
-        self._transport = build(spec)
+    def __init__(self, spec: str, source: Remote, load: Load, *, held_against: bool = False) -> None:
+        self._transport = build(spec, held_against)
         self._name = self._transport.tensor_transport_backend()
         self._one_sided = self._transport.is_one_sided()
         self._ends = (None, None) if self._one_sided else (stand_in("source"), stand_in("receiver"))
         self._remote = source
-        self._source = source.make(Source, spec, load)
+        self._source = source.make(Source, spec, held_against, load)
         self._contents = Contents(load)
         self._buffers = tensors_of(load) if load.buffers else None
         self._received: Any = None
