@@ -103,7 +103,8 @@ OPTIONS = (
     ),
     Option(
         "--rdt-against",
-        "another transport, or another version of it, to hold it against in interleaved benchmarks: what is worse fails",
+        "another transport, or another version of it (path/to/file.py:Class), to hold it against in interleaved "
+        "benchmarks: what is worse fails",
         metavar="TARGET",
         default="nothing",
     ),

@@ -40,7 +40,7 @@ from rdt_conformance.leaving import leave_in_time
 from rdt_conformance.options import Settings
 from rdt_conformance.report import json_report, terminal
 from rdt_conformance.results import CheckResult, Outcome
-from rdt_conformance.target import Target, resolve
+from rdt_conformance.target import resolve
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
@@ -338,7 +338,8 @@ class Session:
     def _selected_all(self, session: pytest.Session) -> bool:
         option = self._config.option
         narrowed = any(getattr(option, name, None) for name in NARROWING)
-        return self._whole and not narrowed and not self._benchmarks.only and not session.shouldfail and not session.shouldstop
+        narrowed |= self._benchmarks.only
+        return self._whole and not narrowed and not session.shouldfail and not session.shouldstop
 
     def _status(self, verdict: Verdict) -> int:
         status = verdict.exit_status

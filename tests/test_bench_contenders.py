@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np

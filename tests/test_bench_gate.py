@@ -13,25 +13,26 @@ from rdt_conformance.bench.statistics import Interval, Verdict
 NBYTES = 1 << 20
 
 
-def _series(seconds: float, seed: int = 0, **counters: float) -> Series:
+def _series(seconds: float, seed: int, counters: dict[str, float]) -> Series:
     took = seconds * np.random.default_rng(seed).normal(1, 0.03, 200)
     samples = [Sample(extract=each / 2, wait=each / 2, whole=each, cpu=each) for each in took]
     return Series(samples[:4], samples, len(samples), counters)
 
 
-def _cell(seconds: float, others: dict[str, tuple[Role, float]], seed: int = 0, **counters: float) -> CellResult:
-    own = _series(seconds, seed, **counters)
-    result = CellResult(
-        "test_it", "1 MiB", "local", NBYTES, 1, False, [summarize("it", "transport", own, own, NBYTES, 0)]
-    )
+def _cell(
+    seconds: float, others: dict[str, tuple[Role, float]], counters: dict[str, float] | None = None, seed: int = 0
+) -> CellResult:
+    own = _series(seconds, seed, counters or {})
+    result = CellResult("test_it", "1 MiB", "local", NBYTES, 1, False)
+    result.rows.append(summarize("it", "transport", own, own, NBYTES, 0))
     for number, (name, (role, took)) in enumerate(others.items(), 1):
-        result.rows.append(summarize(name, role, _series(took, seed + number, metadata_bytes=300), own, NBYTES, 0))
+        result.rows.append(summarize(name, role, _series(took, seed + number, {"metadata_bytes": 300}), own, NBYTES, 0))
     return result
 
 
 def _against(slower: float, floor: float = 1.0, **counters: float) -> dict[str, Verdict]:
     others: dict[str, tuple[Role, float]] = {"other": ("baseline", 1e-3), "other again": ("again", 1e-3 * floor)}
-    return {found.what: found.verdict for found in gate.against(_cell(1e-3 * slower, others, **counters))}
+    return {found.what: found.verdict for found in gate.against(_cell(1e-3 * slower, others, counters))}
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def test_counters_do_not_care_for_noise() -> None:
 
 @pytest.mark.parametrize(("now", "said"), [(1.0, None), (1.1, None), (2.0, Verdict.WORSE), (0.5, Verdict.BETTER)])
 def test_copies_since_an_earlier_report(now: float, said: Verdict | None) -> None:
-    earlier, later = _cell(1e-3, {}, copies=1.0), _cell(1e-3, {}, copies=now)
+    earlier, later = _cell(1e-3, {}, {"copies": 1.0}), _cell(1e-3, {}, {"copies": now})
     found = {finding.what: finding.verdict for finding in gate.since(later, earlier, comparable=False)}
     assert found.get("copies") is said
 
@@ -71,7 +72,7 @@ def _since(slower: float, machine: float = 1.0, socket: float = 1.0, *, comparab
         "memcpy": ("ceiling", 2e-4 * machine),
         "socket": ("ceiling", 5e-4 * machine * socket),
     }
-    return gate.since(_cell(1e-3 * slower * machine, limits, 10), _cell(1e-3, LIMITS), comparable=comparable)[0]
+    return gate.since(_cell(1e-3 * slower * machine, limits, seed=10), _cell(1e-3, LIMITS), comparable=comparable)[0]
 
 
 def test_times_since_an_earlier_report_are_in_relation_to_the_machine() -> None:
@@ -97,7 +98,7 @@ def test_what_has_no_numbers_is_not_compared() -> None:
 
 
 def test_a_result_comes_back_from_json() -> None:
-    cell = _cell(1e-3, LIMITS, metadata_bytes=300)
+    cell = _cell(1e-3, LIMITS, {"metadata_bytes": 300})
     assert CellResult.from_json(cell.to_json()) == cell
     assert isinstance(CellResult.from_json(cell.to_json()).rows[1].speed, Interval)
 

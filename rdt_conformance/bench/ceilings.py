@@ -155,7 +155,7 @@ class LoopbackSocket(_Fetching):
 
     def fill(self, array: Bytes, turn: int) -> Bytes:
         """See `Ceiling.fill`."""
-        left = memoryview(array)
+        left = array.data
         self._socket.sendall(b"!")
         while left:
             moved = self._socket.recv_into(left)
@@ -195,7 +195,7 @@ class RawSource:
         with server, server.accept()[0] as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while connection.recv(1):
-                connection.sendall(memoryview(self._bytes))
+                connection.sendall(self._bytes.data)
 
 
 CEILINGS: dict[str, type[Ceiling]] = {

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 
 from rdt_conformance.bench.contents import Load, flat
-
-if TYPE_CHECKING:
-    from rdt_conformance.bench.arena import Arena
 
 _ROOM = 10
 """So many times its payload a cell may take of the machine's memory, with all contenders and what they compare with."""
@@ -22,7 +19,7 @@ class Cell:
     """One point of a sweep, or one scenario.
 
     Args:
-        name: short, unique within its benchmark; pytest's id, and what tables show.
+        name: short, unique within its benchmark; what tables show.
         load: what is carried, but for seed, data type and device, which are the run's.
         epochs: how often the contenders are built: more where the first use is what is looked at.
     """
@@ -30,6 +27,11 @@ class Cell:
     name: str
     load: Load
     epochs: int = 4
+
+    @property
+    def id(self) -> str:
+        """Its name for pytest: ``16MiB-1000``."""
+        return self.name.replace(" in ", "-").replace(" tensors", "").replace(" ", "")
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,10 @@ class BenchmarkSpec:
     quick: tuple[Cell, ...]
 
 
-def benchmark(full: Sequence[Cell], quick: Sequence[Cell] = ()) -> Callable[[Callable[[Arena, Cell], None]], Any]:
+def benchmark(full: Sequence[Cell], quick: Sequence[Cell] = ()) -> Callable[[Callable[..., None]], Any]:
     """Make a benchmark of a test function, which is called with an arena and with each of the cells."""
 
-    def decorate(function: Callable[[Arena, Cell], None]) -> Any:
+    def decorate(function: Callable[..., None]) -> Any:
         function.__rdt_benchmark__ = BenchmarkSpec(tuple(full), tuple(quick))  # type: ignore[attr-defined]
         return function
 

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]
 
 _STEP, _SLIDE = 8 * 1021, 8 * 8192
-"""Each turn sends another stretch of the same random bytes, further on by a step, within as many bytes: 8192 turns until
-one comes again, as the two have nothing but 8 in common."""
+"""Each turn sends another stretch of the same random bytes, further on by a step, within as many bytes: none comes
+again for 8192 turns, as the two have nothing but 8 in common."""
 _PAGE = 4096
 _MOST_READ = 64
-"""Tensors of an object that are read from when it has come; reading from thousands would take longer than moving them."""
+"""Tensors of an object that are read from when it has come: thousands would take longer than moving them."""
 
 _libc = ctypes.CDLL(None)
 _libc.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)

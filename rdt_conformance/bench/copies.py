@@ -39,8 +39,8 @@ class Peak:
 def copies(spec: str, source: Remote, load: Load, *, held_against: bool = False) -> float:
     """Peak memory of both processes in the first transfer of a new transport, in payloads.
 
-    The tensors of the source and target buffers are there before, and do not count. Shared memory counts in each process
-    that has it mapped. What a transport keeps for later counts, too.
+    The tensors of the source and target buffers are there before, and do not count. Shared memory counts in each
+    process that has it mapped. What a transport keeps for later counts, too.
 
     Raises:
         OSError: this system does not tell.

@@ -1,8 +1,8 @@
 """Whether a transport has become slower: against another one in the same run, or since an earlier report.
 
-Against another one, times are compared pair by pair. Since an earlier report they are not, as no machine is ever the same
-again: what is compared is how they relate to the machine's own limits and to peers, each of which was measured in turn
-with the transport, and all of them have to agree. Counters depend on no load and are always compared.
+Against another one, times are compared pair by pair. Since an earlier report they are not, as no machine is ever the
+same again: what is compared is how they relate to the machine's own limits and to peers, each of which was measured in
+turn with the transport, and all of them have to agree. Counters depend on no load and are always compared.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from typing import Any, Literal
 
@@ -58,6 +59,8 @@ class LocalPair:
 
     def __init__(self) -> None:
         self._receiver: tuple[Remote, int] | None = None
+        self.lost = 0
+        """How often one was lost. Contenders that were in it are lost too."""
 
     def contender(self, kind: Kind, name: str, load: Load) -> Contender:
         """Build a contender there: a transport by its target, or a ceiling by its name."""
@@ -71,7 +74,8 @@ class LocalPair:
         """What a method of the receiver returns.
 
         Raises:
-            ProcessGone: it ended or did not come back; the next call starts another one.
+            ProcessGone: a process ended or did not answer; the next call starts others.
+            RemoteError: what the method raised.
         """
         if self._receiver is None:
             process = Remote("receiver")
@@ -80,6 +84,7 @@ class LocalPair:
         try:
             return process.call(receiver, method, *args)
         except ProcessGone:
+            self.lost += 1
             self.close()
             raise
 
@@ -96,11 +101,14 @@ class _RemoteContender:
     def __init__(self, pair: LocalPair, kind: Kind, name: str, load: Load) -> None:
         self._pair = pair
         self._number = pair.ask("build", kind, name, load)
+        self._lost = pair.lost
         self._wrong = ""
         self.counters: dict[str, float] = {}
 
     def cycle(self, turn: int) -> Sample:
         """See `loop.Contender`."""
+        if self._lost != self._pair.lost:
+            raise ProcessGone("another contender brought down the process")
         sample, self._wrong, self.counters = self._pair.ask("turn", self._number, turn)
         return sample
 
@@ -110,4 +118,6 @@ class _RemoteContender:
 
     def close(self) -> None:
         """See `loop.Contender`."""
-        self._pair.ask("close", self._number)
+        with contextlib.suppress(ProcessGone):
+            if self._lost == self._pair.lost:
+                self._pair.ask("close", self._number)

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from rdt_conformance.author import describe
+from rdt_conformance.bench.process import ProcessGone, RemoteError
 from rdt_conformance.bench.statistics import FEWEST_PAIRS
 
 STAGES = ("create", "extract", "control", "fetch", "wait", "first_read", "collect")
@@ -179,7 +180,7 @@ class _Measuring:
                 self._contenders[name] = self._makers[name]()
                 stack.callback(self._contenders[name].close)
             except Exception as error:
-                self._fail(name, describe(error))
+                self._fail(name, _in_words(error))
 
     def _order(self) -> list[str]:
         return self._draw.permutation(list(self._contenders)).tolist()
@@ -199,7 +200,7 @@ class _Measuring:
             sample = contender.cycle(self._turn)
             wrong = contender.wrong(self._turn)
         except Exception as error:
-            self._fail(name, describe(error))
+            self._fail(name, _in_words(error))
             return
         if wrong:
             self._fail(name, f"wrong data in cycle {self._turn}: {wrong}")
@@ -211,3 +212,7 @@ class _Measuring:
     def _fail(self, name: str, problem: str) -> None:
         self.series[name] = Series(problem=problem)
         self._contenders.pop(name, None)
+
+
+def _in_words(error: Exception) -> str:
+    return str(error) if isinstance(error, RemoteError | ProcessGone) else describe(error)

@@ -20,6 +20,10 @@ class ProcessGone(Exception):
     """A process ended, or did not answer in time; it is of no use any more."""
 
 
+class RemoteError(Exception):
+    """What was raised in another process, in words."""
+
+
 class Remote:
     """A process with objects in it, which are known here by numbers. It ends with the process that started it."""
 
@@ -48,7 +52,7 @@ class Remote:
 
         Raises:
             ProcessGone: it ended, or did not answer within `PATIENCE_SECONDS`.
-            Exception: what the method raised.
+            RemoteError: what the method raised.
         """
         return self._ask("call", number, method, args)
 
@@ -126,8 +130,10 @@ def _obey(pipe: Connection) -> None:
 
 
 def _sendable(error: Exception) -> Exception:
-    """An error that can be pickled, and tells where it came from."""
-    return RuntimeError("".join(traceback.format_exception_only(error)).strip())
+    """An error that can be pickled."""
+    if isinstance(error, ProcessGone):
+        return error
+    return RemoteError("".join(traceback.format_exception_only(error)).strip())
 
 
 def _end_with_parent() -> None:

@@ -15,8 +15,8 @@ import pytest
 from pytest_benchmark.stats import Metadata
 
 from rdt_conformance.bench import gate, table
-from rdt_conformance.bench.arena import Arena
 from rdt_conformance.bench.cells import BenchmarkSpec, Cell
+from rdt_conformance.bench.contests import Contests
 from rdt_conformance.bench.results import CellResult, Row
 from rdt_conformance.bench.statistics import Verdict
 from rdt_conformance.bench.versions import transport_of
@@ -44,8 +44,8 @@ _RUN = pytest.StashKey["BenchmarkRun"]()
 
 
 @dataclass
-class ItemArena:
-    """An arena as the body of one benchmark sees it."""
+class Arena:
+    """What the body of a benchmark works with: the transport under test and what it is measured beside."""
 
     run: BenchmarkRun
     item: pytest.Item
@@ -58,11 +58,11 @@ class ItemArena:
 
 
 @pytest.fixture
-def arena(request: pytest.FixtureRequest, benchmark: BenchmarkFixture) -> ItemArena:
-    """The transport under test and what it is measured beside. With pytest-benchmark's fixture, by which it knows us."""
+def arena(request: pytest.FixtureRequest, benchmark: BenchmarkFixture) -> Arena:
+    """For one benchmark; with pytest-benchmark's fixture, by which that knows us."""
     if benchmark.disabled:
         pytest.skip("--benchmark-disable")
-    return ItemArena(request.config.stash[_RUN], request.node, benchmark)
+    return Arena(request.config.stash[_RUN], request.node, benchmark)
 
 
 class BenchmarkRun:
@@ -95,7 +95,7 @@ class BenchmarkRun:
         if settings.against is not None:
             _check("against", settings.against)
         self._environment = environment()
-        self._arena: Arena | None = None
+        self._contests: Contests | None = None
         self._left: list[pytest.Item] = []
         self._began = 0.0
         self._done = 0
@@ -145,7 +145,7 @@ class BenchmarkRun:
         spec: BenchmarkSpec | None = getattr(metafunc.function, "__rdt_benchmark__", None)
         if spec is not None:
             cells = spec.full if self.only else spec.quick
-            metafunc.parametrize("cell", cells, ids=[cell.name for cell in cells])
+            metafunc.parametrize("cell", cells, ids=[cell.id for cell in cells])
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -187,8 +187,8 @@ class BenchmarkRun:
 
     def measure(self, item: pytest.Item, cell: Cell) -> None:
         """Measure one cell; the test ends as what was found says."""
-        if self._arena is None:
-            self._arena = Arena(
+        if self._contests is None:
+            self._contests = Contests(
                 self._target,
                 self._peers(),
                 self._settings.against,
@@ -196,7 +196,7 @@ class BenchmarkRun:
                 seconds=self._seconds(),
                 seed=self._seed,
             )
-        result = self._arena.measure(getattr(item, "originalname", item.name), cell)
+        result = self._contests.measure(getattr(item, "originalname", item.name), cell)
         self.results.append(result)
         self._hand_over(item, result)
         self._findings[result.key] = found = self._gate(result)
@@ -246,8 +246,8 @@ class BenchmarkRun:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
         """End the processes."""
-        if self._arena is not None:
-            self._arena.close()
+        if self._contests is not None:
+            self._contests.close()
 
     def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
         """Show every cell."""

@@ -119,8 +119,8 @@ def block_length(values: NDArray[np.float64]) -> int:
     """How long the stretches have to be that a bootstrap of the median draws.
 
     After Politis and White, "Automatic block-length selection for the dependent bootstrap" (2004, corrected 2009), for
-    circular blocks. What depends on the past is taken to be on which side of the median a value lies: that is what moves
-    a median, and no outlier can hide it.
+    circular blocks. What depends on the past is taken to be on which side of the median a value lies: that is what
+    moves a median, and no outlier can hide it.
     """
     count = len(values)
     least = math.ceil(count ** (1 / 3))  # a dependence too weak to be seen in so few values still counts

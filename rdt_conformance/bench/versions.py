@@ -1,7 +1,7 @@
 """Two versions of one module in one process: what a file holds, imported under a name that nobody else uses.
 
-A module that is there already under its own name would be found instead of the file. So everything in the file's package
-is imported as a package of another name, and what it imports from itself by its own name is too.
+A module that is there already under its own name would be found instead of the file. So everything in the file's
+package is imported as a package of another name, and what it imports from itself by its own name is too.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rdt_conformance.bench.arena import Arena
 from rdt_conformance.bench.cells import Cell, benchmark, tensors
+from rdt_conformance.bench.run import Arena
 
 SIZES = (4, 1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
 COUNTS = (1, 10, 100, 1_000, 10_000)

@@ -1,4 +1,4 @@
-"""What a benchmark of a suite works with: the transport under test, and what it is measured beside."""
+"""Who is measured with whom: the transport under test, and what it is measured beside."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Entrant:
     pair: LocalPair
 
 
-class Arena:
+class Contests:
     """Measures cells on one engine.
 
     Args:
