@@ -194,7 +194,7 @@ class Session:
         if not check.clauses:
             return engine_of(item) == check.engine and self._settings.profile in check.profiles
         first = contract.clause(check.clauses[0])
-        if check.ray_limit and engine_of(item) == "ray":
+        if (check.ray_limit and engine_of(item) == "ray") or (check.interleaves and engine_of(item) != "local"):
             return False
         return self.target.applies(first) and engine_of(item) in first.engines
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import hypothesis
 from hypothesis import strategies as st
 
+from rdt_conformance import author
 from rdt_conformance.checks.budget import Budget
+from rdt_conformance.checks.orders import orders
 from rdt_conformance.checks.verdicts import NotExercised, broken
 from rdt_conformance.contract import Level, clause as clause_of
 from rdt_conformance.engines.base import Hung, Pending, origin_of
@@ -94,6 +97,13 @@ class Case:
     def comm_for_get(self, process: Process) -> bytes:
         """Communicator metadata as Ray makes it for a get: both actors None."""
         return self.ok(process.communicator(None, None))
+
+    @contextmanager
+    def interleaved(self) -> Iterator[None]:
+        """In the body, threads go on one at a time, in an order that is drawn."""
+        order = self.draw(orders(self._data), "order")
+        with self.world.in_order(order, author.folders_of(self.target.transport_class)):
+            yield
 
     # --- judging --------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import threading
 import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -66,6 +68,8 @@ class Worker:
         """Objects that single calls have described and not collected yet: the transport, the metadata, the tensors.
 
         Ray's store holds an object's tensors for as long, so a transport may count on their memory."""
+        self.turn: Callable[[], AbstractContextManager[None]] = nullcontext
+        """Entered around every transport call: where lanes go on one at a time, it waits until it is this one's."""
         self.get_up = threading.Semaphore(0)
         """Released when user code that keeps the main thread busy should end."""
         self._keys = itertools.count(1)
@@ -83,7 +87,7 @@ class Worker:
         The call is recorded, and an exception is marked with where it came from.
         """
         lane = current_lane().value
-        with self.history.record(self.name, lane, describe_call(method, args, kwargs), obj_id) as event:
+        with self.turn(), self.history.record(self.name, lane, describe_call(method, args, kwargs), obj_id) as event:
             try:
                 result = getattr(self.registry.instance(transport), method)(*args, **kwargs)
             except Exception as error:
