@@ -15,6 +15,7 @@ from rdt_conformance.bench.ceilings import CEILINGS
 from rdt_conformance.bench.contents import Contents, Load, as_bytes, flat, read_first
 from rdt_conformance.bench.copies import copies
 from rdt_conformance.bench.loop import STAGES
+from rdt_conformance.bench.patterns import BothWays, FanOut, UnderBulk
 from rdt_conformance.bench.transports import TransportContender
 
 FAULTY = """
@@ -29,6 +30,17 @@ class OneByteInHundred(InlineTransport):
         tensors = super().recv_multiple_tensors(*args, **kwargs)
         OneByteInHundred.received += 1
         if OneByteInHundred.received % 100 == 0:
+            tensors[0][70] ^= 1
+        return tensors
+
+
+class WrongAtSecond(InlineTransport):
+    received = 0
+
+    def recv_multiple_tensors(self, *args, **kwargs):
+        tensors = super().recv_multiple_tensors(*args, **kwargs)
+        WrongAtSecond.received += 1
+        if WrongAtSecond.received % 2 == 0:
             tensors[0][70] ^= 1
         return tensors
 
@@ -212,3 +224,35 @@ def test_copies_are_counted(here: Any, faulty: str) -> None:
             (f"{faulty}CopiesAtTheReceiver", 2),
         ):
             assert copies(spec, here, flat(8 << 20)) == pytest.approx(2 * expected, abs=0.2)
+
+
+@pytest.mark.parametrize("spec", ["inline", "shared-memory", "tcp"])
+def test_several_objects_are_in_flight_together(here: Any, spec: str) -> None:
+    contender = TransportContender(spec, here, flat(8000, 8), objects=4)
+    for turn in (1, 2):
+        sample = contender.cycle(turn)
+        assert contender.wrong(turn) == ""
+        assert sum(getattr(sample, stage) for stage in STAGES) == pytest.approx(sample.whole, rel=0.02)
+    contender.close()
+
+
+OTHERS: Any = [Here()]
+PATTERNS = {
+    "to several": lambda spec, here, load: FanOut(spec, here, load, OTHERS, held_against=False),
+    "both ways": lambda spec, here, load: BothWays(spec, here, load, held_against=False),
+    "under bulk": lambda spec, here, load: UnderBulk(spec, here, load, held_against=False),
+}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns_are_verified_on_every_side(here: Any, faulty: str, pattern: str) -> None:
+    contender = PATTERNS[pattern]("shared-memory", here, flat(3000, 3))
+    for turn in (1, 2):
+        sample = contender.cycle(turn)
+        assert contender.wrong(turn) == ""
+        assert sum(getattr(sample, stage) for stage in STAGES) == pytest.approx(sample.whole, rel=0.02)
+    contender.close()
+    wrong = PATTERNS[pattern](f"{faulty}WrongAtSecond", here, flat(3000, 3))
+    wrong.cycle(1)
+    assert "of tensor 0 is 0x" in wrong.wrong(1)
+    wrong.close()

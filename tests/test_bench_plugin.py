@@ -68,10 +68,10 @@ class PairHere:
     def __init__(self) -> None:
         self._source: Any = Here()
 
-    def contender(self, kind: str, name: str, load: Load) -> Contender:
+    def contender(self, kind: str, name: str, load: Load, objects: int, pattern: str) -> Contender:
         if kind == "ceiling":
             return CEILINGS[name](self._source, load)
-        return TransportContender(name, self._source, load, held_against=kind == "held against")
+        return TransportContender(name, self._source, load, objects=objects, held_against=kind == "held against")
 
     def copies(self, kind: str, spec: str, load: Load) -> float:
         return 1.0

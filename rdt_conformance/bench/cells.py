@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 
 from rdt_conformance.bench.contents import Load, flat
+from rdt_conformance.bench.local import Pattern
 
 _ROOM = 10
 """So many times its payload a cell may take of the machine's memory, with all contenders and what they compare with."""
@@ -21,11 +22,15 @@ class Cell:
     Args:
         name: short, unique within its benchmark; what tables show.
         load: what is carried, but for seed, data type and device, which are the run's.
+        objects: the load is spread over so many objects, which are in flight together.
+        pattern: how they are carried.
         epochs: how often the contenders are built: more where the first use is what is looked at.
     """
 
     name: str
     load: Load
+    objects: int = 1
+    pattern: Pattern = "in turn"
     epochs: int = 4
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -63,6 +64,12 @@ class Load:
             math.prod(shape) * getattr(torch, dtype).itemsize
             for shape, dtype in zip(self.shapes, self.dtypes, strict=True)
         ]
+
+    def adapted(self, data_type: str, device: str, seed: int) -> Load:
+        """The same for a run; numpy has no bfloat16, and carries what is as large."""
+        known = data_type != "numpy.ndarray"
+        dtypes = tuple(dtype if known else dtype.replace("bfloat16", "float16") for dtype in self.dtypes)
+        return dataclasses.replace(self, dtypes=dtypes, seed=seed, data_type=data_type, device=device)
 
     def empty(self) -> list[Any]:
         """Tensors with anything in them, each in memory of its own."""

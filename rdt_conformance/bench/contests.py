@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +16,7 @@ from rdt_conformance.bench.local import Kind, LocalPair
 from rdt_conformance.bench.loop import Plan, Series, measure
 from rdt_conformance.bench.results import CellResult, Role, Row, summarize
 from rdt_conformance.bench.statistics import Verdict
+from rdt_conformance.target import type_name
 
 if TYPE_CHECKING:
     from rdt_conformance.target import Target
@@ -73,20 +73,26 @@ class Contests:
     def measure(self, benchmark: str, cell: Cell) -> CellResult:
         """Measure a cell; what goes wrong is in the result."""
         target = self._target
-        data_type = f"{target.data_type.value.__module__}.{target.data_type.value.__qualname__}"
-        load = dataclasses.replace(
-            cell.load, seed=self._seed % 2**31, data_type=data_type, device=target.devices.value[0]
-        )
-        result = CellResult(benchmark, cell.name, "local", load.nbytes, load.count, load.buffers, why_not=why_not(load))
+        load = cell.load.adapted(type_name(target.data_type.value), target.devices.value[0], self._seed % 2**31)
+        result = CellResult(benchmark, cell.name, "local", load.nbytes, load.count, load.buffers)
+        result.why_not = self._why_not(cell)
         if result.why_not:
             return result
         if self._against is not None:
             self._hold_against(result, cell, load)
         else:
-            result.rows += self._contest(self._with_limits(), cell, load)
+            result.rows += self._contest(self._with_limits(cell), cell, load)
         if self._peers:
             result.rows += self._contest(self._with_peers(), cell, load)[1:]
         return result
+
+    def _why_not(self, cell: Cell) -> str:
+        """Why this transport, or this machine, cannot do a cell; empty if it can."""
+        if cell.pattern != "in turn" and not self._target.one_sided.value:
+            return "it takes a one-sided transport, as Ray's get does"
+        if cell.load.buffers and not (self._target.one_sided.value and self._target.takes_buffers):
+            return "Ray lets no target buffers come to this transport"
+        return why_not(cell.load)
 
     def _hold_against(self, result: CellResult, cell: Cell, load: Load) -> None:
         """Measure until there is something to say, or it has been tried for long enough."""
@@ -97,11 +103,12 @@ class Contests:
             if not found or found[0].verdict is not Verdict.INCONCLUSIVE:
                 break
 
-    def _with_limits(self) -> list[_Entrant]:
+    def _with_limits(self, cell: Cell) -> list[_Entrant]:
         """The transport with the machine's limits."""
         spec = self._target.spec
         again = [_Entrant(f"{spec} {AGAIN}", "again", "transport", spec, self._own)] if self._gated else []
-        limits = [_Entrant(name, "ceiling", "ceiling", name, self._own) for name in CEILINGS]
+        names = CEILINGS if cell.pattern == "in turn" else ()
+        limits = [_Entrant(name, "ceiling", "ceiling", name, self._own) for name in names]
         return [_Entrant(spec, "transport", "transport", spec, self._own), *again, *limits]
 
     def _with_baseline(self, against: str) -> list[_Entrant]:
@@ -126,7 +133,10 @@ class Contests:
         attempt: int = 0,
     ) -> list[Row]:
         """Let them take turns; what was measured `before` counts too, and what is measured now is added to it."""
-        makers = {each.name: partial(each.pair.contender, each.kind, each.what, load) for each in entrants}
+        makers = {
+            each.name: partial(each.pair.contender, each.kind, each.what, load, cell.objects, cell.pattern)
+            for each in entrants
+        }
         series = measure(makers, Plan(self._seconds, epochs=cell.epochs, seed=self._seed + attempt))
         if before is not None:
             for name, each in series.items():

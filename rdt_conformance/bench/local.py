@@ -12,10 +12,15 @@ from rdt_conformance.bench import contents, copies
 from rdt_conformance.bench.ceilings import CEILINGS
 from rdt_conformance.bench.contents import Load
 from rdt_conformance.bench.loop import Contender, Sample
+from rdt_conformance.bench.patterns import BothWays, FanOut, UnderBulk
 from rdt_conformance.bench.process import ProcessGone, Remote
 from rdt_conformance.bench.transports import TransportContender
 
 Kind = Literal["transport", "held against", "ceiling"]
+Pattern = Literal["in turn", "to several", "both ways", "under bulk"]
+"""How objects are carried; ceilings know but the first one."""
+RECEIVERS = 2
+"""Of one object, where there are several."""
 
 
 class Receiver:
@@ -24,18 +29,31 @@ class Receiver:
     def __init__(self) -> None:
         torch.set_num_threads(1)  # as in Ray's workers
         self._source = Remote("source")
+        self._others: list[Remote] = []
         self._contenders: dict[int, Contender] = {}
         self._built = 0
 
-    def build(self, kind: Kind, name: str, load: Load) -> int:
+    def build(self, kind: Kind, name: str, load: Load, objects: int, pattern: Pattern) -> int:
         """Build a contender; its number."""
         self._built += 1
-        if kind == "ceiling":
-            self._contenders[self._built] = CEILINGS[name](self._source, load)
-        else:
-            against = kind == "held against"
-            self._contenders[self._built] = TransportContender(name, self._source, load, held_against=against)
+        self._contenders[self._built] = self._contender(kind, name, load, objects, pattern)
         return self._built
+
+    def _contender(self, kind: Kind, name: str, load: Load, objects: int, pattern: Pattern) -> Contender:
+        if kind == "ceiling":
+            return CEILINGS[name](self._source, load)
+        held_against = kind == "held against"
+        match pattern:
+            case "in turn":
+                return TransportContender(name, self._source, load, objects=objects, held_against=held_against)
+            case "to several":
+                while len(self._others) < RECEIVERS - 1:
+                    self._others.append(Remote("other receiver"))
+                return FanOut(name, self._source, load, self._others, held_against=held_against)
+            case "both ways":
+                return BothWays(name, self._source, load, held_against=held_against)
+            case "under bulk":
+                return UnderBulk(name, self._source, load, held_against=held_against)
 
     def turn(self, number: int, turn: int) -> tuple[Sample, str, dict[str, float]]:
         """One cycle, what is wrong with what came, and the counters."""
@@ -62,9 +80,9 @@ class LocalPair:
         self.lost = 0
         """How often one was lost. Contenders that were in it are lost too."""
 
-    def contender(self, kind: Kind, name: str, load: Load) -> Contender:
+    def contender(self, kind: Kind, name: str, load: Load, objects: int = 1, pattern: Pattern = "in turn") -> Contender:
         """Build a contender there: a transport by its target, or a ceiling by its name."""
-        return _RemoteContender(self, kind, name, load)
+        return _RemoteContender(self, kind, name, load, objects, pattern)
 
     def copies(self, kind: Kind, spec: str, load: Load) -> float:
         """See `copies.copies`."""
@@ -98,9 +116,9 @@ class LocalPair:
 class _RemoteContender:
     """A contender in the receiver's process. Its times are taken there; what it takes to ask for them is outside."""
 
-    def __init__(self, pair: LocalPair, kind: Kind, name: str, load: Load) -> None:
+    def __init__(self, pair: LocalPair, kind: Kind, name: str, load: Load, objects: int, pattern: Pattern) -> None:
         self._pair = pair
-        self._number = pair.ask("build", kind, name, load)
+        self._number = pair.ask("build", kind, name, load, objects, pattern)
         self._lost = pair.lost
         self._wrong = ""
         self.counters: dict[str, float] = {}

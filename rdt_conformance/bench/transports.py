@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from functools import lru_cache
 from typing import Any
 
@@ -151,31 +150,36 @@ class TransportContender:
         self._prefix = secrets.token_hex(20)
         self._objects = objects
         self.counters: dict[str, float] = {}
+        self.waits_for_others = False
+        """Whether a cycle is only over when what goes on meanwhile is."""
 
     def cycle(self, turn: int) -> Sample:
         """See `loop.Contender`."""
         ids = [f"{self._prefix}{turn:08x}{number:08x}" for number in range(self._objects)]
         cpu, began = _cpu(), _clock()
         described, create, extract = self._remote.call(self._source, "describe", ids, turn)
-        told = _clock()
-        comms = self._receiving.begin(ids, described)
-        fetched = _clock()
-        with self._meanwhile(ids, turn, described, comms):
+        with ExitStack() as others:
+            self.begin_others(others, ids, described)
+            told = _clock()
+            comms = self._receiving.begin(ids, described)
+            fetched = _clock()
+            if comms:
+                self._remote.begin(self._source, "send", described, comms)
+                others.callback(self._remote.end)
             begun = _clock()
             self._receiving.end()
             arrived = _clock()
             read_first(self._receiving.received)
             read = _clock()
             cpu = _cpu() - cpu
-        all_ended = _clock()
+        waited = _clock() - read if self.waits_for_others else 0.0
         collect, source_cpu = self._remote.call(self._source, "collect", ids)
         ended = _clock()
         self.counters["metadata_bytes"] = (sum(map(len, described)) + sum(map(len, comms))) / self._objects
-        waited = all_ended - read if self.waits_for_others else 0.0
         return Sample(
             create=create,
             extract=extract,
-            control=(told - began - create - extract) + (begun - fetched) + (ended - read - collect) - waited,
+            control=(told - began - create - extract) + (begun - fetched) + (ended - read - waited - collect),
             fetch=fetched - told,
             wait=arrived - begun + waited,
             first_read=read - arrived,
@@ -184,20 +188,8 @@ class TransportContender:
             cpu=cpu + source_cpu,
         )
 
-    waits_for_others = False
-    """Whether a cycle is only over when what goes on meanwhile is."""
-
-    @contextmanager
-    def _meanwhile(self, ids: list[str], turn: int, described: list[bytes], comms: list[bytes]) -> Iterator[None]:
-        """What goes on elsewhere while this process receives: the sending, if there has to be one."""
-        if not comms:
-            yield
-            return
-        self._remote.begin(self._source, "send", described, comms)
-        try:
-            yield
-        finally:
-            self._remote.end()
+    def begin_others(self, others: ExitStack, ids: list[str], described: list[bytes]) -> None:
+        """Begin what goes on while this process receives; `others` ends it."""
 
     def wrong(self, turn: int) -> str:
         """See `loop.Contender`."""
