@@ -102,7 +102,9 @@ class Session:
         self._engines = Engines(settings.address, settings.nodes)
         self._bench: Bench | None = None
         self.seed = self._choose_seed()
-        self._benchmarks = BenchmarkRun(config, settings, self.target, self._engines_of_run, self.seed)
+        self._benchmarks = BenchmarkRun(
+            config, settings, self.target, self._engines_of_run, self.seed, self._end_engines
+        )
         self.verdict: Verdict | None = None
         self._whole = config.args_source is not pytest.Config.ArgsSource.ARGS
         """The user named no files, so it is the shipped suites that run, all of them."""
@@ -320,12 +322,15 @@ class Session:
 
         A transport's forgotten threads must not keep the interpreter alive either.
         """
+        self._end_engines()
+        leave_in_time(self._exit_status)
+
+    def _end_engines(self) -> None:
         try:
             self._close_bench()
             self._engines.stop()
         except RayProblem as problem:
             print(f"rdt-conformance: {problem}")
-        leave_in_time(self._exit_status)
 
     def _has_verdict(self) -> bool:
         """Whether this process is the one to judge, and the user meant to run checks.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -74,13 +74,20 @@ class BenchmarkRun:
         target: the transport.
         engines: of the run.
         seed: of the run.
+        make_quiet: ends what the checks have left running, which would be measured too.
 
     Raises:
         pytest.UsageError: the earlier report cannot be used, or a peer cannot be found.
     """
 
     def __init__(
-        self, config: pytest.Config, settings: Settings, target: Target, engines: Sequence[str], seed: int
+        self,
+        config: pytest.Config,
+        settings: Settings,
+        target: Target,
+        engines: Sequence[str],
+        seed: int,
+        make_quiet: Callable[[], None],
     ) -> None:
         self._config = config
         self._settings = settings
@@ -89,6 +96,7 @@ class BenchmarkRun:
         self._idle = self._reason_not_to_run(engines)
         self._target = target
         self._seed = seed
+        self._make_quiet = make_quiet
         self._earlier = _read(config.invocation_params.dir / settings.baseline) if settings.baseline else None
         for peer in self._peers():
             _check("peers", peer)
@@ -169,9 +177,10 @@ class BenchmarkRun:
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         if not _is_benchmark(item) or reporter is None:
             return
-        self._began = self._began or time.monotonic()
+        if self._done <= 1:  # the first one also starts the processes
+            self._began = time.monotonic()
         total = self._done + len(self._left)
-        each = (time.monotonic() - self._began) / self._done if self._done else self._seconds() + 2
+        each = (time.monotonic() - self._began) / (self._done - 1) if self._done > 1 else self._seconds() + 2
         reporter.ensure_newline()
         reporter.write_line(
             f"rdt benchmark {self._done + 1} of {total}: {item.name}; about {len(self._left) * each:.0f} s left"
@@ -188,6 +197,7 @@ class BenchmarkRun:
     def measure(self, item: pytest.Item, cell: Cell) -> None:
         """Measure one cell; the test ends as what was found says."""
         if self._contests is None:
+            self._make_quiet()
             self._contests = Contests(
                 self._target,
                 self._peers(),

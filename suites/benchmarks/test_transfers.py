@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rdt_conformance.bench.cells import Cell, benchmark, tensors
+from rdt_conformance.bench.cells import Cell, benchmark, in_bytes, tensors
+from rdt_conformance.bench.contents import flat
 from rdt_conformance.bench.run import Arena
 
 SIZES = (4, 1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
@@ -16,6 +17,12 @@ TOGETHER = 16 << 20
 )
 def test_single_tensor(arena: Arena, cell: Cell) -> None:
     """The time goes from a fixed price to one by the byte."""
+    arena.measure(cell)
+
+
+@benchmark(full=[Cell(in_bytes(size), flat(size, buffers=True)) for size in (1 << 20, TOGETHER, 64 << 20)])
+def test_into_buffers(arena: Arena, cell: Cell) -> None:
+    """The receiver has memory already, and none has to be made for the first time."""
     arena.measure(cell)
 
 
