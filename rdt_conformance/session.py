@@ -39,6 +39,7 @@ from rdt_conformance.items import (
 from rdt_conformance.leaving import leave_in_time
 from rdt_conformance.options import Settings
 from rdt_conformance.report import json_report, terminal
+from rdt_conformance.report.place import report_folder
 from rdt_conformance.results import CheckResult, Outcome
 from rdt_conformance.target import resolve
 
@@ -94,7 +95,7 @@ class Session:
         self._config = config
         self._settings = settings
         self._workerinput: dict[str, Any] | None = getattr(config, "workerinput", None)
-        self._report_folder = _report_folder(config, settings)
+        self._report_folder = report_folder(config, settings)
         self.target = resolve(
             settings.transport, devices=settings.devices, data_type=settings.data_type, nodes=settings.nodes
         )
@@ -392,14 +393,3 @@ def _without_caches() -> Iterator[None]:
         yield
     finally:
         set_hypothesis_home_dir(None)
-
-
-def _report_folder(config: pytest.Config, settings: Settings) -> Path | None:
-    """Where the report goes. That it can go there is found out now, not when the work is done."""
-    if settings.report is None:
-        return None
-    folder = config.invocation_params.dir / settings.report
-    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise pytest.UsageError(f"--rdt-report: nothing can be written to {there}")
-    return folder
