@@ -104,7 +104,7 @@ class Session:
         self._bench: Bench | None = None
         self.seed = self._choose_seed()
         self._benchmarks = BenchmarkRun(
-            config, settings, self.target, self._engines_of_run, self.seed, self._end_engines
+            config, settings, self.target, self._engines_of_run, self.seed, self._end_engines, self.bench
         )
         self.verdict: Verdict | None = None
         self._whole = config.args_source is not pytest.Config.ArgsSource.ARGS

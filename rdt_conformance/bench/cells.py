@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ class Cell:
         load: what is carried, but for seed, data type and device, which are the run's.
         objects: the load is spread over so many objects, which are in flight together.
         pattern: how they are carried.
+        engine: for whole RDT, what carries it; every engine of the run if empty.
         epochs: how often the contenders are built: more where the first use is what is looked at.
     """
 
@@ -31,12 +33,18 @@ class Cell:
     load: Load
     objects: int = 1
     pattern: Pattern = "in turn"
+    engine: str = ""
     epochs: int = 4
 
     @property
     def id(self) -> str:
-        """Its name for pytest: ``16MiB-1000``."""
-        return self.name.replace(" in ", "-").replace(" tensors", "").replace(" ", "")
+        """Its name for pytest: ``16MiB-1000``, ``1MiB-ray``."""
+        short = self.name.replace(" in ", "-").replace(" on ", "-").removesuffix(" tensors")
+        return short.replace(" ", "")
+
+    def on(self, engine: str) -> Cell:
+        """The same cell on one engine."""
+        return dataclasses.replace(self, name=f"{self.name} on {engine}", engine=engine)
 
 
 @dataclass(frozen=True)

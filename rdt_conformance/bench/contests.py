@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,11 +14,13 @@ from rdt_conformance.bench.contents import Load
 from rdt_conformance.bench.copies import LEAST_BYTES
 from rdt_conformance.bench.local import Kind, LocalPair
 from rdt_conformance.bench.loop import Plan, Series, measure
+from rdt_conformance.bench.rdt import RdtContender, Way
 from rdt_conformance.bench.results import CellResult, Role, Row, summarize
 from rdt_conformance.bench.statistics import Verdict
 from rdt_conformance.target import type_name
 
 if TYPE_CHECKING:
+    from rdt_conformance.checks.bench import Bench
     from rdt_conformance.target import Target
 
 AGAIN = "again"
@@ -48,6 +50,7 @@ class Contests:
         gated: what is found will be compared with an earlier run.
         seconds: what each contest may take.
         seed: of everything that is chosen at random.
+        bench: gives the transport on an engine, for whole RDT.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class Contests:
         gated: bool,
         seconds: float,
         seed: int,
+        bench: Callable[[str], Bench],
     ) -> None:
         self._target = target
         self._peers = peers
@@ -66,6 +70,7 @@ class Contests:
         self._gated = gated
         self._seconds = seconds
         self._seed = seed
+        self._bench = bench
         self._own = LocalPair()
         # Some transports have threads that never rest: peers are in other processes, and not alive meanwhile.
         self._beside = LocalPair()
@@ -74,9 +79,12 @@ class Contests:
         """Measure a cell; what goes wrong is in the result."""
         target = self._target
         load = cell.load.adapted(type_name(target.data_type.value), target.devices.value[0], self._seed % 2**31)
-        result = CellResult(benchmark, cell.name, "local", load.nbytes, load.count, load.buffers)
+        result = CellResult(benchmark, cell.name, cell.engine or "local", load.nbytes, load.count, load.buffers)
         result.why_not = self._why_not(cell)
         if result.why_not:
+            return result
+        if cell.pattern == "whole rdt":
+            result.rows += self._whole_rdt(cell, load)
             return result
         if self._against is not None:
             self._hold_against(result, cell, load)
@@ -88,11 +96,26 @@ class Contests:
 
     def _why_not(self, cell: Cell) -> str:
         """Why this transport, or this machine, cannot do a cell; empty if it can."""
-        if cell.pattern != "in turn" and not self._target.one_sided.value:
+        if cell.pattern not in ("in turn", "whole rdt") and not self._target.one_sided.value:
             return "it takes a one-sided transport, as Ray's get does"
         if cell.load.buffers and not (self._target.one_sided.value and self._target.takes_buffers):
             return "Ray lets no target buffers come to this transport"
         return why_not(cell.load)
+
+    def _whole_rdt(self, cell: Cell, load: Load) -> list[Row]:
+        """The transport in RDT of an engine, one way and another, and what RDT does without a transport."""
+        ways: dict[Way, Role] = {"passed to a task": "transport"}
+        if self._target.one_sided.value:
+            ways |= {"fetched by a get": "peer", "through the object store": "peer"}
+        bench = self._bench(cell.engine)
+        world = bench.new_world()
+        try:
+            makers = {way: partial(RdtContender, world, bench.kind, load, way) for way in ways}
+            series = measure(makers, Plan(self._seconds, epochs=1, soak=0, seed=self._seed))
+        finally:
+            world.close()
+        own = series["passed to a task"]
+        return [summarize(way, role, series[way], own, load.nbytes, self._seed) for way, role in ways.items()]
 
     def _hold_against(self, result: CellResult, cell: Cell, load: Load) -> None:
         """Measure until there is something to say, or it has been tried for long enough."""

@@ -17,8 +17,8 @@ from rdt_conformance.bench.process import ProcessGone, Remote
 from rdt_conformance.bench.transports import TransportContender
 
 Kind = Literal["transport", "held against", "ceiling"]
-Pattern = Literal["in turn", "to several", "both ways", "under bulk"]
-"""How objects are carried; ceilings know but the first one."""
+Pattern = Literal["in turn", "to several", "both ways", "under bulk", "whole rdt"]
+"""How objects are carried; ceilings know but the first one, and the last one is for engines."""
 RECEIVERS = 2
 """Of one object, where there are several."""
 
@@ -54,6 +54,8 @@ class Receiver:
                 return BothWays(name, self._source, load, held_against=held_against)
             case "under bulk":
                 return UnderBulk(name, self._source, load, held_against=held_against)
+            case "whole rdt":
+                raise ValueError(f"{pattern} is for engines, not for two processes")
 
     def turn(self, number: int, turn: int) -> tuple[Sample, str, dict[str, float]]:
         """One cycle, what is wrong with what came, and the counters."""

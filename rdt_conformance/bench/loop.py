@@ -40,11 +40,16 @@ class Sample(NamedTuple):
     whole: float = 0.0
     cpu: float = 0.0
     """Seconds of processor time of both processes, from the description to the end of the first read."""
+    end_to_end: float = 0.0
+    """For whole RDT: from the task that returns tensors to the task that has them."""
 
     @property
     def ready(self) -> float:
-        """What is compared: the transport's own part of the time until the data are there and have been read."""
-        return self.extract + self.fetch + self.wait + self.first_read
+        """What is compared: the transport's own part of the time until the data are there and have been read.
+
+        For whole RDT it is all of it.
+        """
+        return self.end_to_end or self.extract + self.fetch + self.wait + self.first_read
 
 
 class Contender(Protocol):

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
     from pytest_benchmark.fixture import BenchmarkFixture
 
+    from rdt_conformance.checks.bench import Bench
     from rdt_conformance.options import Settings
     from rdt_conformance.target import Target
 
@@ -75,6 +76,7 @@ class BenchmarkRun:
         engines: of the run.
         seed: of the run.
         make_quiet: ends what the checks have left running, which would be measured too.
+        bench: gives the transport on an engine.
 
     Raises:
         pytest.UsageError: the earlier report cannot be used, or a peer cannot be found.
@@ -88,15 +90,18 @@ class BenchmarkRun:
         engines: Sequence[str],
         seed: int,
         make_quiet: Callable[[], None],
+        bench: Callable[[str], Bench],
     ) -> None:
         self._config = config
         self._settings = settings
         self.only = bool(config.getoption("benchmark_only", False))
         """Nothing but benchmarks are run, in full."""
-        self._idle = self._reason_not_to_run(engines)
+        self._idle = self._reason_not_to_run()
         self._target = target
         self._seed = seed
+        self._engines = engines
         self._make_quiet = make_quiet
+        self._bench = bench
         self._earlier = _read(config.invocation_params.dir / settings.baseline) if settings.baseline else None
         for peer in self._peers():
             _check("peers", peer)
@@ -110,15 +115,13 @@ class BenchmarkRun:
         self.results: list[CellResult] = []
         self._findings: dict[str, list[gate.Finding]] = {}
 
-    def _reason_not_to_run(self, engines: Sequence[str]) -> str:
+    def _reason_not_to_run(self) -> str:
         if not self._config.pluginmanager.hasplugin("benchmark"):
             return "pytest-benchmark is switched off"
         if self._config.getoption("dist", "no") != "no" or hasattr(self._config, "workerinput"):
             return BUSY
         if self._config.getoption("benchmark_skip", False) and not self.only:
             return "--benchmark-skip"
-        if not {"local", "cluster"} & set(engines):
-            return "there are none yet that run on Ray's own RDT"
         if self._settings.profile == "quick" and not self.only:
             return "the profile is quick; --benchmark-only runs them"
         return ""
@@ -152,8 +155,14 @@ class BenchmarkRun:
         """One test for each cell."""
         spec: BenchmarkSpec | None = getattr(metafunc.function, "__rdt_benchmark__", None)
         if spec is not None:
-            cells = spec.full if self.only else spec.quick
+            chosen = spec.full if self.only else spec.quick
+            cells = [each for cell in chosen for each in self._on_engines(cell)]
             metafunc.parametrize("cell", cells, ids=[cell.id for cell in cells])
+
+    def _on_engines(self, cell: Cell) -> list[Cell]:
+        if cell.pattern != "whole rdt":
+            return [cell]
+        return [cell.on(engine) for engine in self._engines]
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -205,6 +214,7 @@ class BenchmarkRun:
                 gated=self.only or self._earlier is not None,
                 seconds=self._seconds(),
                 seed=self._seed,
+                bench=self._bench,
             )
         result = self._contests.measure(getattr(item, "originalname", item.name), cell)
         self.results.append(result)

@@ -12,6 +12,9 @@ from rdt_conformance.bench.statistics import Interval, Verdict
 Line = tuple[str, dict[str, bool]]
 """Text without its line end, and the markup for the terminal."""
 
+_LARGE_BYTES = 64 << 10
+"""With less, what is told by the byte says nothing."""
+
 COLOURS = {Verdict.WORSE: {"red": True}, Verdict.BETTER: {"green": True}, Verdict.INCONCLUSIVE: {"yellow": True}}
 
 
@@ -31,10 +34,14 @@ def _cell(result: CellResult, findings: Iterable[Finding]) -> Iterator[Line]:
         yield f"{head} no number: {result.why_not or (own and own.problem)}", {"yellow": True}
         return
     tail = "".join(f", p{name} {in_time(value)}" for name, value in own.percentiles.items() if name != "50")
-    yield f"{head} {in_time(own.median)}{tail}, {own.goodput / 1e9:.3g} GB/s; cold {in_time(own.cold)}", {}
-    yield f"    stages: {', '.join(_stages(own))}; cpu {own.cpu_per_gib:.2g} s/GiB{_counted(own)}", {}
-    compared = [f"{row.name} {_share(row.speed)}" for row in result.rows if row.speed and row.role != "again"]
-    yield f"    speed, as a share of: {', '.join(compared)}", {}
+    large = result.nbytes >= _LARGE_BYTES
+    goodput = f", {own.goodput / 1e9:.3g} GB/s" if large else ""
+    yield f"{head} {in_time(own.median)}{tail}{goodput}; cold {in_time(own.cold)}", {}
+    yield f"    stages: {', '.join(_stages(own))}", {}
+    if counted := _counted(own, large):
+        yield f"    cost: {counted}", {}
+    if compared := [f"{row.name} {_share(row.speed)}" for row in result.rows if row.speed and row.role != "again"]:
+        yield f"    speed, as a share of: {', '.join(compared)}", {}
     for row in result.rows:
         if row.problem:
             yield f"    {row.name}: no number: {row.problem}", {"yellow": True}
@@ -47,13 +54,15 @@ def _stages(row: Row) -> Iterator[str]:
         yield f"{stage.replace('_', ' ')} {in_time(row.stages[stage])}"
 
 
-def _counted(row: Row) -> str:
-    found = ""
+def _counted(row: Row, large: bool) -> str:
+    found = []
+    if large and row.cpu_per_gib:
+        found.append(f"{row.cpu_per_gib:.2g} s of processors for a GiB")
     if "metadata_bytes" in row.counters:
-        found += f", {row.counters['metadata_bytes']:.0f} bytes of metadata"
+        found.append(f"{row.counters['metadata_bytes']:.0f} bytes of metadata")
     if "copies" in row.counters:
-        found += f", {row.counters['copies']:.1f} copies held"
-    return found
+        found.append(f"{row.counters['copies']:.1f} copies held")
+    return ", ".join(found)
 
 
 def _share(speed: Interval) -> str:
