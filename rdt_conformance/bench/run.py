@@ -36,7 +36,7 @@ QUICK_SECONDS = 1.2
 """For each cell that follows the checks."""
 FULL_SECONDS = 10.0
 """For each cell of a full run, or less: all of them have `ALL_SECONDS`."""
-ALL_SECONDS = 420.0
+ALL_SECONDS = 360.0
 BUSY = "xdist runs tests side by side, which measures nothing but that; run pytest without -n"
 NOT_THE_TRANSPORTS = ("MemoryError", "[Errno 12]", "[Errno 28]", "NeedsRayError")
 """What an error begins with or says if it is this machine, or this engine, that cannot do it."""
