@@ -6,21 +6,20 @@ Registered by `rdt_conformance.plugin` only when a transport is named.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis.configuration import set_hypothesis_home_dir
 
-from rdt_conformance import contract, interrupts, paths, pickling, verdict as judging
+from rdt_conformance import contract, interrupts, junit, paths, pickling, verdict as judging
 from rdt_conformance.author import describe
 from rdt_conformance.bench.run import BenchmarkRun, arena
+from rdt_conformance.caches import without_caches
 from rdt_conformance.checks import CheckBroken
 from rdt_conformance.checks.bench import Bench
 from rdt_conformance.engines.engines import Engines, engines_of
@@ -33,13 +32,12 @@ from rdt_conformance.items import (
     engine_of,
     has_result,
     must_check_of,
-    properties,
     result_without_run,
 )
 from rdt_conformance.leaving import leave_in_time
 from rdt_conformance.options import Settings
 from rdt_conformance.report import json_report, terminal
-from rdt_conformance.report.place import report_folder
+from rdt_conformance.report.saving import ReportProblem, demand_writable
 from rdt_conformance.results import CheckResult, Outcome
 from rdt_conformance.target import resolve
 
@@ -95,7 +93,7 @@ class Session:
         self._config = config
         self._settings = settings
         self._workerinput: dict[str, Any] | None = getattr(config, "workerinput", None)
-        self._report_folder = report_folder(config, settings)
+        self._report_folder = _report_folder(config, settings)
         self.target = resolve(
             settings.transport, devices=settings.devices, data_type=settings.data_type, nodes=settings.nodes
         )
@@ -213,7 +211,7 @@ class Session:
         self._running = not session.config.option.collectonly
         if self._running and self._settings.address is not None:
             self._join_ray()
-        with interrupts.heeded(), _without_caches() if self._whole else nullcontext():
+        with interrupts.heeded(), without_caches() if self._whole else nullcontext():
             return (yield)
 
     def _join_ray(self) -> None:
@@ -271,7 +269,7 @@ class Session:
         told = [value for name, value in report.user_properties if name == RESULT]
         results = [CheckResult.from_json(json.loads(str(text))) for text in told]
         report.user_properties = [pair for pair in report.user_properties if pair[0] != RESULT]
-        report.user_properties += [pair for result in results for pair in properties(result)]
+        report.user_properties += [pair for result in results for pair in junit.properties(result)]
         if report.when == "teardown":
             self._other_failures |= report.failed
         else:
@@ -292,6 +290,7 @@ class Session:
 
     # --- after the run --------------------------------------------------------------------------------------------
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Judge, write the report and set the exit status; a run that pytest ended early keeps pytest's."""
         judged = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
@@ -360,18 +359,17 @@ class Session:
     def _write_report(self, verdict: Verdict) -> None:
         if self._report_folder is None:
             return
+        from rdt_conformance.report import folder, markdown  # what draws pages is needed now and not before
+
         settings = self._settings
         run = {"seed": self.seed, "profile": settings.profile, "engines": self._engines_of_run}
         try:
-            self._report_path = json_report.write(
-                self._report_folder,
-                verdict,
-                self.target,
-                self._results,
-                environment() | run,
-                [result.to_json() for result in self._benchmarks.results],
-            )
-        except json_report.ReportProblem as problem:
+            benchmarks = [result.to_json() for result in self._benchmarks.results]
+            document = json_report.build(verdict, self.target, self._results, environment() | run, benchmarks)
+            junit.tell(self._config, document)
+            self._report_path = folder.write(self._report_folder, document)
+            markdown.show_in_github(markdown.render(document))
+        except ReportProblem as problem:
             self._report_problem = str(problem)
 
     def _choose_seed(self) -> int:
@@ -382,14 +380,13 @@ class Session:
         return secrets.randbelow(2**32)
 
 
-@contextmanager
-def _without_caches() -> Iterator[None]:
-    """Leave Hypothesis no place for the caches that it would write into the author's folder.
-
-    It does without them. A temporary folder would stay behind when the run is killed.
-    """
-    set_hypothesis_home_dir(os.path.join(os.devnull, "hypothesis"))
+def _report_folder(config: pytest.Config, settings: Settings) -> Path | None:
+    """Where the report goes. That it can go there is found out now, not when the work is done."""
+    if settings.report is None:
+        return None
+    folder = config.invocation_params.dir / settings.report
     try:
-        yield
-    finally:
-        set_hypothesis_home_dir(None)
+        demand_writable(folder)
+    except ReportProblem as problem:
+        raise pytest.UsageError(f"--rdt-report: {problem}") from None
+    return folder

@@ -223,7 +223,7 @@ def test_copies_are_counted(here: Any, faulty: str) -> None:
             (f"{faulty}CopiesAtTheSource", 2),
             (f"{faulty}CopiesAtTheReceiver", 2),
         ):
-            assert copies(spec, here, flat(8 << 20)) == pytest.approx(2 * expected, abs=0.2)
+            assert copies(spec, here, flat(16 << 20)) == pytest.approx(2 * expected, abs=0.2)
 
 
 @pytest.mark.parametrize("spec", ["inline", "shared-memory", "tcp"])

@@ -227,7 +227,7 @@ def test_held_against_an_earlier_report(run: Run, pytester: pytest.Pytester, mon
     elsewhere = json.loads(path.read_text())
     del elsewhere["footer"]
     elsewhere["environment"]["cpu"] = "another one"
-    path.write_text(json.dumps(elsewhere | {"footer": json_report._footer(elsewhere)}))
+    path.write_text(json.dumps(elsewhere | {"footer": json_report.footer(elsewhere)}))
     result = run(*small, baseline, transport="faulty_here.py:Slow")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["*time inconclusive: measured on another machine, not judged*"])

@@ -10,8 +10,10 @@ from rdt_conformance.bench.contents import Load, flat
 from rdt_conformance.bench.process import Remote
 from rdt_conformance.bench.transports import TransportContender
 
-LEAST_BYTES = 4 << 20
-"""Less than this would be lost among what a process takes and gives back all the time."""
+LEAST_BYTES = 16 << 20
+"""Less than this would be lost among what a process takes and gives back all the time, and in huge pages."""
+_TIMES = 3
+"""The least of several counts: whatever else happens can only add to one."""
 
 
 class Peak:
@@ -49,7 +51,12 @@ def copies(spec: str, source: Remote, load: Load, *, held_against: bool = False)
     first = TransportContender(spec, source, small, held_against=held_against)
     first.cycle(0)  # loads libraries and starts threads
     first.close()
-    contender = TransportContender(spec, source, load, held_against=held_against)
+    return min(
+        _once(TransportContender(spec, source, load, held_against=held_against), source, load) for _ in range(_TIMES)
+    )
+
+
+def _once(contender: TransportContender, source: Remote, load: Load) -> float:
     here, there = Peak(), source.make(Peak)
     try:
         source.call(there, "begin")

@@ -22,6 +22,7 @@ from rdt_conformance.bench.statistics import Verdict
 from rdt_conformance.bench.versions import transport_of
 from rdt_conformance.environment import environment
 from rdt_conformance.report import json_report
+from rdt_conformance.report.saving import ReportProblem
 from rdt_conformance.target import TargetProblem, resolve
 
 if TYPE_CHECKING:
@@ -308,7 +309,7 @@ def _check(option: str, spec: str) -> None:
 def _read(baseline: Path) -> dict[str, Any]:
     try:
         report = json_report.read(baseline)
-    except json_report.ReportProblem as problem:
+    except ReportProblem as problem:
         raise pytest.UsageError(f"--rdt-baseline: {problem}") from None
     if not report.get("benchmarks"):
         raise pytest.UsageError(f"--rdt-baseline: {baseline}: its run had no benchmarks")

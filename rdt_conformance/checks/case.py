@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import hypothesis
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rdt_conformance import author
 from rdt_conformance.checks.budget import Budget
-from rdt_conformance.checks.orders import orders
+from rdt_conformance.checks.orders import Interruption, orders
 from rdt_conformance.checks.verdicts import NotExercised, broken
 from rdt_conformance.contract import Level, clause as clause_of
 from rdt_conformance.engines.base import Hung, Pending, origin_of
@@ -21,6 +21,7 @@ from rdt_conformance.history import describe_error
 
 if TYPE_CHECKING:
     from rdt_conformance.checks.bench import Bench
+    from rdt_conformance.engines.reference.schedule import Order
     from rdt_conformance.engines.world import Held, Process, World
     from rdt_conformance.payloads.base import Family, Payload
 
@@ -101,9 +102,26 @@ class Case:
     @contextmanager
     def interleaved(self) -> Iterator[None]:
         """In the body, threads go on one at a time, in an order that is drawn."""
-        order = self.draw(orders(self._data), "order")
-        with self.world.in_order(order, author.folders_of(self.target.transport_class)):
+        with self.in_order(self.draw(orders(self._data), "order")):
             yield
+
+    def in_order(self, order: Order) -> AbstractContextManager[None]:
+        """In the body, threads go on one at a time."""
+        return self.world.in_order(order, author.folders_of(self.target.transport_class))
+
+    def interruptions(self, back_at: int | None = None) -> Iterator[Order]:
+        """Orders in which the first call is interrupted by whatever else is submitted: once before each of its lines.
+
+        Each is for one round, with objects of its own; there is none when every line has had its turn. `back_at`: see
+        `Interruption`.
+        """
+        tried: set[tuple[str, int]] = set()
+        while True:
+            order = Interruption(tried, back_at)
+            yield order
+            if not order.happened:
+                return
+            self.world.history.clear()
 
     # --- judging --------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 import warnings
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,7 +24,7 @@ from rdt_conformance.checks.verdicts import Broken, NotExercised, broken
 from rdt_conformance.contract import Level, clause as clause_of
 from rdt_conformance.engines.base import Hung, NoProcess
 from rdt_conformance.engines.reference.errors import NeedsRayError
-from rdt_conformance.results import CheckResult, Failure
+from rdt_conformance.results import CheckResult, Failure, Twin
 
 if TYPE_CHECKING:
     from rdt_conformance.checks.check import CheckSpec
@@ -31,6 +32,11 @@ if TYPE_CHECKING:
 
 _DELIVERY = "L1"
 """What is broken where nothing can be sent at all."""
+
+_TWINS = 50
+"""Of so many examples that went well while a failing one was made small, the one that comes nearest is shown."""
+_STEPS = 60
+"""The longest history that is kept of an example: the end of it."""
 
 
 class Examination:
@@ -47,6 +53,7 @@ class Examination:
         self._completed = False
         self._time_is_over = False
         self._failure: Failure | None = None
+        self._passed: deque[Twin] = deque(maxlen=_TWINS)
         self._advice: dict[str, Failure] = {}
         self._facts: dict[str, Any] = {}
         self._reason = ""
@@ -65,7 +72,7 @@ class Examination:
         self._bench.refresh()
         failures = list(self._advice.values())
         if self._failure is not None:
-            failures.insert(0, replace(self._failure, flaky=flaky))
+            failures.insert(0, replace(self._failure, flaky=flaky, twin=self._twin(self._failure)))
         return CheckResult(
             name=self._spec.name,
             engine=self._bench.engine,
@@ -144,9 +151,13 @@ class Examination:
             # Nothing was chosen, so nothing can be made smaller; a leak that took long to see is not looked at again.
             raise broken(self._failure.clause, self._failure.happened)
         case = Case(self._bench, self._bench.acquire(), self._spec.clauses, data)
+        played: Twin | None = None
         clean = False
         try:
             given_up = self._carry_out(case)
+            # Hypothesis begins with the smallest example, and comes near to the failing one when it makes that small.
+            if self._failure is not None or not self._completed:
+                played = Twin(tuple(case.drawn), case.world.history.steps()[-_STEPS:])
             clean = self._tidy(case)
             if given_up is not None:
                 raise given_up
@@ -169,6 +180,8 @@ class Examination:
             raise broken("S5", str(problem)) from None
         finally:
             self._bench.release(case.world, again=clean)
+        if played is not None:
+            self._passed.append(played)
         self._examples += 1
         self._completed = True
         self._witnessed |= case.witnessed
@@ -221,11 +234,19 @@ class Examination:
             clause=clause,
             happened=happened,
             example=tuple(case.drawn),
-            history=case.world.history.steps()[-60:],
+            history=case.world.history.steps()[-_STEPS:],
             error=author.traceback_of(error.__cause__ if error is not None else None),
             stacks=getattr(error, "stacks", ""),
             replay=self._replay(),
         )
+
+    def _twin(self, failure: Failure) -> Twin | None:
+        """The example that went well and differs in the fewest choices; None if nothing was chosen."""
+
+        def distance(twin: Twin) -> tuple[int, int]:
+            return len(set(twin.example) ^ set(failure.example)), len(twin.history)
+
+        return min(reversed(self._passed), key=distance, default=None) if failure.example else None
 
     def _replay(self) -> str:
         bench = self._bench

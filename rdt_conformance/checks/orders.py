@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 from rdt_conformance.engines.base import Lane
 from rdt_conformance.engines.reference.schedule import Order, Stop
 
-_PLACES = st.integers(2, 9).flatmap(lambda bits: st.integers(1, 1 << bits))
-"""Where a switch may come, early rather than late: how many places there are is not known before."""
+_PLACES = st.integers(1, 4).flatmap(lambda bits: st.integers(1, 1 << bits))
+"""Before which call a switch may come, early rather than late: how many there are is not known before."""
+
+_MOST = 11
+"""More lanes than this hardly ever wait for their turn at once."""
 
 
 class Switches(Order):
@@ -22,45 +25,32 @@ class Switches(Order):
 
     Args:
         calls: the numbers of the calls before which there is a switch, in the order in which they begin.
-        lines: the numbers of the lines of the transport's code before which there is one.
     """
 
-    def __init__(self, calls: frozenset[int] = frozenset(), lines: frozenset[int] = frozenset()) -> None:
+    into_calls = False
+
+    def __init__(self, calls: frozenset[int] = frozenset()) -> None:
         self._calls = calls
-        self._lines = lines
         self._begun = 0
         self._behind: list[tuple[str, Lane]] = []
-        self.into_calls = bool(lines)
 
     def __repr__(self) -> str:
-        switches = [f"before call {number}" for number in sorted(self._calls)]
-        switches += [f"before line {number}" for number in sorted(self._lines)]
-        return "as submitted" + (f", but switches {' and '.join(switches)}" if switches else "")
+        switches = " and ".join(f"before call {number}" for number in sorted(self._calls))
+        return f"as submitted, but switches {switches}" if switches else "as submitted"
 
-    def interrupts(self, process: str, lane: Lane, line: int) -> bool:  # noqa: D102
-        due = line in self._lines
-        if due:
-            self._put_behind(process, lane)
-        return due
+    def interrupts(self, process: str, lane: Lane, line: tuple[str, int]) -> bool:  # noqa: D102
+        return False
 
     def choose(self, stops: Sequence[Stop]) -> Stop:  # noqa: D102
+        self._begun += 1
         chosen = self._first(stops)
-        if not chosen.inside:
-            self._begun += 1
-            if self._begun in self._calls:
-                self._put_behind(chosen.process, chosen.lane)
-                chosen = self._first(stops)
+        if self._begun in self._calls:
+            self._behind = [lane for lane in self._behind if lane != _lane(chosen)] + [_lane(chosen)]
+            chosen = self._first(stops)
         return chosen
 
     def _first(self, stops: Sequence[Stop]) -> Stop:
-        def place(stop: Stop) -> int:
-            who = (stop.process, stop.lane)
-            return self._behind.index(who) if who in self._behind else -1
-
-        return min(stops, key=place)
-
-    def _put_behind(self, process: str, lane: Lane) -> None:
-        self._behind = [who for who in self._behind if who != (process, lane)] + [(process, lane)]
+        return min(stops, key=lambda stop: self._behind.index(_lane(stop)) if _lane(stop) in self._behind else -1)
 
 
 class AnyOrder(Order):
@@ -74,19 +64,55 @@ class AnyOrder(Order):
     def __repr__(self) -> str:
         return "any"
 
-    def interrupts(self, process: str, lane: Lane, line: int) -> bool:  # noqa: D102
+    def interrupts(self, process: str, lane: Lane, line: tuple[str, int]) -> bool:  # noqa: D102
         return False
 
     def choose(self, stops: Sequence[Stop]) -> Stop:  # noqa: D102
-        return stops[0] if len(stops) == 1 else self._data.draw(st.sampled_from(stops))
+        # Always of the same kind, as how many have come as far as this may depend on the machine.
+        return stops[0] if len(stops) == 1 else stops[self._data.draw(st.integers(0, _MOST)) % len(stops)]
 
 
 def orders(data: st.DataObject) -> st.SearchStrategy[Order]:
     """Orders for one example. `data`: where choices are drawn from that are made as the example goes."""
-    calls = st.frozensets(_PLACES, max_size=3)
-    lines = st.frozensets(_PLACES, min_size=1, max_size=2)
-    return st.one_of(
-        st.builds(Switches, calls),
-        st.builds(Switches, st.frozensets(_PLACES, max_size=1), lines),
-        st.builds(AnyOrder, st.just(data)),
-    )
+    return st.one_of(st.builds(Switches, st.frozensets(_PLACES, max_size=3)), st.builds(AnyOrder, st.just(data)))
+
+
+class Interruption(Order):
+    """The first job is interrupted once, and goes on when the others have come as far as they can.
+
+    Args:
+        tried: lines before which this has been done already; the one where it happens is added.
+        back_at: so many different lines further, whoever runs then is interrupted as well, and the first job goes on.
+    """
+
+    into_calls = True
+
+    def __init__(self, tried: set[tuple[str, int]], back_at: int | None = None) -> None:
+        self._tried = tried
+        self._back_at = back_at
+        self._first: tuple[str, Lane] | None = None
+        self._last: tuple[str, Lane] | None = None
+        self._lines_since: set[tuple[str, int]] = set()
+        self.happened = False
+
+    def interrupts(self, process: str, lane: Lane, line: tuple[str, int]) -> bool:  # noqa: D102
+        own = (process, lane) == self._first
+        if not self.happened and own and line not in self._tried:
+            self._tried.add(line)
+            self.happened = True
+        elif self.happened and not own and self._last == self._first and self._back_at is not None:
+            self._lines_since.add(line)
+            if len(self._lines_since) <= self._back_at:
+                return False
+        else:
+            return False
+        self._last = process, lane
+        return True
+
+    def choose(self, stops: Sequence[Stop]) -> Stop:  # noqa: D102
+        self._first = self._first or _lane(stops[0])
+        return min(stops, key=lambda stop: _lane(stop) == self._last)
+
+
+def _lane(stop: Stop) -> tuple[str, Lane]:
+    return stop.process, stop.lane

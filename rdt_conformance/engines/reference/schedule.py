@@ -8,7 +8,6 @@ seen to be, and the others go on without it.
 
 from __future__ import annotations
 
-import itertools
 import linecache
 import os
 import sys
@@ -32,8 +31,10 @@ _LOOK = 150e-6
 """Seconds between two looks at threads that may be asleep: a thread that can run does so within them."""
 _REST = 2e-3
 """Seconds to wait for something to happen when nobody can go on."""
-_BUSY = 0.05
+_BUSY = 1.0
 """Seconds after which a lane that is still at work is left to it, and others go on beside it."""
+_HELPERS_BUSY = 0.05
+"""Seconds after which the transport's own threads are left to their work: some are never done."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,8 @@ class Order(ABC):
         """Who goes on; `stops` come in the order of their jobs, and there is at least one."""
 
     @abstractmethod
-    def interrupts(self, process: str, lane: Lane, line: int) -> bool:
-        """Whether a lane stops before the `line`-th line of the transport's code that is about to run."""
+    def interrupts(self, process: str, lane: Lane, line: tuple[str, int]) -> bool:
+        """Whether a lane stops before a line (file and number) of the transport's code that it is about to run."""
 
 
 class Lanes(Protocol):
@@ -99,7 +100,6 @@ class Schedule:
         self._lanes = lanes
         self._changed = lanes.changed
         self._stops: dict[threading.Thread, Stop] = {}
-        self._line = itertools.count(1)
         self._sleepers = Sleepers()
         self._over = False
 
@@ -132,17 +132,15 @@ class Schedule:
             return None
 
         def in_frame(frame: FrameType, event: str, arg: Any) -> Any:
-            if event == "line" and not self._over and self._interrupts(lane):
-                self._stop_at(lane, frame)
+            if event == "line" and not self._over:
+                self._stop_before(lane, frame.f_code.co_filename, frame.f_lineno)
             return in_frame
 
         return in_frame
 
-    def _interrupts(self, lane: LaneThread) -> bool:
-        return self._order.interrupts(lane.worker.name, lane.lane, next(self._line))
-
-    def _stop_at(self, lane: LaneThread, frame: FrameType) -> None:
-        file, line = frame.f_code.co_filename, frame.f_lineno
+    def _stop_before(self, lane: LaneThread, file: str, line: int) -> None:
+        if not self._order.interrupts(lane.worker.name, lane.lane, (file, line)):
+            return
         what = f"… stops before line {line} of {os.path.basename(file)}: {linecache.getline(file, line).strip()}"
         with self._history.record(lane.worker.name, lane.lane.value, what) as event:
             self._stop(lane, inside=True)
@@ -194,14 +192,14 @@ class Schedule:
 
     def _come_to_rest(self) -> None:
         """Wait until every lane has stopped, or has nothing to do, or is asleep."""
-        before, deadline = None, time.monotonic() + _BUSY
-        while time.monotonic() < deadline:
+        before, began = None, time.monotonic()
+        while (passed := time.monotonic() - began) < _BUSY:
             with self._changed:
                 # Meanwhile others run: a look on either side of this wait tells whether anybody did.
                 if self._changed.wait_for(lambda: not self._awake(), _LOOK):
                     return
                 awake = self._awake()
-            after = self._sleepers.look([*awake, *self._helpers()])
+            after = self._sleepers.look([*awake, *(self._helpers() if passed < _HELPERS_BUSY else ())])
             if after is not None and after == before:
                 return
             before = after
