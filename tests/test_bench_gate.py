@@ -77,12 +77,28 @@ def _since(slower: float, machine: float = 1.0, socket: float = 1.0, *, comparab
 
 def test_times_since_an_earlier_report_are_in_relation_to_the_machine() -> None:
     assert _since(1.0, machine=3.0).verdict is Verdict.SAME
-    assert _since(1.2).verdict is _since(1.2, machine=0.5).verdict is Verdict.WORSE
-    assert _since(0.8).verdict is Verdict.BETTER
+    assert _since(1.25).verdict is Verdict.SAME
+    assert _since(1.5).verdict is _since(1.5, machine=0.5).verdict is Verdict.WORSE
+    assert _since(0.6).verdict is Verdict.BETTER
 
 
 def test_all_relations_have_to_agree() -> None:
-    assert _since(1.2, socket=1.2).verdict is Verdict.INCONCLUSIVE
+    assert _since(1.5, socket=1.5).verdict is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "agreed"),
+    [
+        ("worse worse inconclusive", Verdict.WORSE),
+        ("worse inconclusive inconclusive", Verdict.INCONCLUSIVE),
+        ("worse inconclusive", Verdict.INCONCLUSIVE),
+        ("worse worse worse same", Verdict.INCONCLUSIVE),
+        ("same", Verdict.SAME),
+        ("", Verdict.INCONCLUSIVE),
+    ],
+)
+def test_what_says_nothing_has_no_veto(verdicts: str, agreed: Verdict) -> None:
+    assert gate._agreed([Verdict(verdict) for verdict in verdicts.split()]) is agreed
 
 
 def test_times_of_another_machine_are_not_judged() -> None:

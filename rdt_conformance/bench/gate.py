@@ -2,7 +2,9 @@
 
 Against another one, times are compared pair by pair. Since an earlier report they are not, as no machine is ever the
 same again: what is compared is how they relate to the machine's own limits and to peers, each of which was measured in
-turn with the transport, and all of them have to agree. Counters depend on no load and are always compared.
+turn with the transport. Most of them have to say something, and the same. Even so the floor is higher: what else a
+machine does slows down a transport, which waits for another process, more than a copy. Counters depend on no load and
+are always compared.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from dataclasses import dataclass
 from rdt_conformance.bench.results import CellResult, Row
 from rdt_conformance.bench.statistics import LEAST_FLOOR, Interval, Verdict, floor, judge, ratio
 
+ACROSS_RUNS = 0.3
+"""The least floor between runs: so much the relations of one and the same transport have been seen to differ."""
 COUNTERS = {"metadata_bytes": (1.1, 64), "copies": (1.1, 0.25)}
 """What a counter may be without being worse: so many times what it was, and so much more."""
 
@@ -52,16 +56,20 @@ def since(result: CellResult, earlier: CellResult, *, comparable: bool, seed: in
     if not own or not before or own.problem or before.problem:
         return []
     found = [_in_words(*changes) for changes in _changes(result, earlier, seed)] if comparable else []
-    verdicts = {finding.verdict for finding in found}
     words = "; ".join(finding.words for finding in found) or "measured on another machine, not judged"
-    verdict = verdicts.pop() if len(verdicts) == 1 else Verdict.INCONCLUSIVE
-    return [Finding("time", verdict, words), *_counters(own, before)]
+    return [Finding("time", _agreed([finding.verdict for finding in found]), words), *_counters(own, before)]
+
+
+def _agreed(verdicts: list[Verdict]) -> Verdict:
+    """What most of them say, if none says anything else; those that say nothing have no veto."""
+    said = [verdict for verdict in verdicts if verdict is not Verdict.INCONCLUSIVE]
+    return said[0] if len(set(said)) == 1 and 2 * len(said) > len(verdicts) else Verdict.INCONCLUSIVE
 
 
 def _changes(now: CellResult, earlier: CellResult, seed: int) -> list[tuple[Interval, float, str]]:
     """How many times as long it takes, by each contender that both runs had, with the floor."""
     changes = []
-    least = max(_own_floor(now, seed), _own_floor(earlier, seed))
+    least = max(ACROSS_RUNS, _own_floor(now, seed), _own_floor(earlier, seed))
     own = {row.name: row for row in now.rows if row.role in ("ceiling", "peer") and row.speed}
     for row in earlier.rows:
         then = row.speed if row.role in ("ceiling", "peer") else None
