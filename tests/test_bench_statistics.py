@@ -118,6 +118,8 @@ def test_three_percent_are_never_better_and_worse_only_if_the_interval_says_so(n
         ((0.96, 0.90, 1.02), 0.05, Verdict.INCONCLUSIVE),
         ((1.00, 0.96, 1.04), 0.05, Verdict.SAME),
         ((1.00, 1.00, 1.00), 0.05, Verdict.SAME),
+        ((1.00, 0.92, 1.08), 0.30, Verdict.SAME),
+        ((1.00, 0.85, 1.15), 0.30, Verdict.INCONCLUSIVE),
     ],
 )
 def test_the_rule(interval: tuple[float, float, float], floor: float, said: Verdict) -> None:

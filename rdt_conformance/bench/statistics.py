@@ -19,6 +19,8 @@ FEWEST_PAIRS = 30
 """With less nothing is said about a ratio."""
 LEAST_FLOOR = 0.05
 """Differences smaller than this are nobody's fault."""
+MOST_ALIKE = 0.1
+"""What may differ by more is not called the same, however high the floor is."""
 SAMPLES_BEYOND = 10
 """So many samples have to lie beyond a percentile, or it would be chance."""
 _RESAMPLES = 1000
@@ -83,7 +85,8 @@ def floor(one: Sequence[float], same: Sequence[float], seed: int = 0) -> float:
 def judge(slower: Interval, floor: float) -> Verdict:
     """What to say of a candidate that takes `slower` times as long as what it is compared to.
 
-    A difference counts if the whole interval is beyond the floor; the two are the same if it is within.
+    A difference counts if the whole interval is beyond the floor; the two are the same if it is within, and within
+    `MOST_ALIKE`.
     """
     if slower.pairs < FEWEST_PAIRS:
         return Verdict.INCONCLUSIVE
@@ -91,7 +94,8 @@ def judge(slower: Interval, floor: float) -> Verdict:
         return Verdict.WORSE
     if slower.high < 1 / (1 + floor):
         return Verdict.BETTER
-    if 1 / (1 + floor) <= slower.low and slower.high <= 1 + floor:
+    alike = 1 + min(floor, MOST_ALIKE)
+    if 1 / alike <= slower.low and slower.high <= alike:
         return Verdict.SAME
     return Verdict.INCONCLUSIVE
 
