@@ -76,7 +76,7 @@ def _ray_transport(name: str) -> object:
 def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise TargetProblem(f"{path} is a folder, not a file" if path.exists() else f"there is no file {path}")
-    root, name = _module_of(path.resolve())
+    root, name = module_of(path.resolve())
     module = _import(name, str(root))
     if not (module.__file__ and path.samefile(module.__file__)):
         where = module.__file__ or "Python itself"
@@ -84,7 +84,7 @@ def _import_file(path: Path) -> ModuleType:
     return module
 
 
-def _module_of(path: Path) -> tuple[Path, str]:
+def module_of(path: Path) -> tuple[Path, str]:
     """The folder to import from and the module's full name, so that imports within its package work."""
     folder, parts = path.parent, [path.stem]
     while (folder / "__init__.py").is_file():

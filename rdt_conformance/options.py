@@ -98,6 +98,25 @@ OPTIONS = (
         default="1",
     ),
     Option(
+        "--rdt-peers",
+        "other transports to measure beside it, named as it is and separated by commas, or none",
+        metavar="LIST",
+        default="Ray's NIXL, if installed, with --benchmark-only",
+    ),
+    Option(
+        "--rdt-against",
+        "another transport, or another version of it (path/to/file.py:Class), to hold it against in interleaved "
+        "benchmarks: what is worse fails",
+        metavar="TARGET",
+        default="nothing",
+    ),
+    Option(
+        "--rdt-baseline",
+        "report.json of an earlier run to hold the benchmarks against: what is worse fails",
+        metavar="FILE",
+        default="nothing",
+    ),
+    Option(
         "--rdt-replay",
         "show one failure again: the token that was printed with it says which check, on what, and every choice in it",
         metavar="TOKEN",
@@ -125,6 +144,9 @@ class Settings:
     address: str | None
     """Of an existing Ray cluster; None: a private one."""
     nodes: int
+    peers: tuple[str, ...] | None
+    against: str | None
+    baseline: str | None
     replay: Replay | None = None
     """The one example that is run; None: a whole run."""
 
@@ -193,6 +215,9 @@ def _settings(
         seed=seed,
         address=_text(config, "--rdt-address"),
         nodes=nodes,
+        peers=_peers(config),
+        against=_text(config, "--rdt-against"),
+        baseline=_text(config, "--rdt-baseline"),
         replay=replay,
     )
 
@@ -225,6 +250,11 @@ def _help(option: Option) -> str:
 def _engines(config: pytest.Config) -> tuple[str, ...]:
     named = _several(config, "--rdt-engine") or ()
     return () if "auto" in named else named
+
+
+def _peers(config: pytest.Config) -> tuple[str, ...] | None:
+    named = _text(config, "--rdt-peers")
+    return None if named is None else tuple(name for name in _split(named) if name != "none")
 
 
 def _text(config: pytest.Config, name: str) -> str | None:

@@ -18,10 +18,11 @@ import pytest
 
 from rdt_conformance import contract, interrupts, junit, paths, pickling, verdict as judging
 from rdt_conformance.author import describe
+from rdt_conformance.bench.run import BenchmarkRun, arena
 from rdt_conformance.caches import without_caches
 from rdt_conformance.checks import CheckBroken
 from rdt_conformance.checks.bench import Bench
-from rdt_conformance.engines.engines import Engines
+from rdt_conformance.engines.engines import Engines, engines_of
 from rdt_conformance.engines.ray_session import RayProblem
 from rdt_conformance.environment import environment, versions
 from rdt_conformance.items import (
@@ -38,7 +39,7 @@ from rdt_conformance.options import Settings
 from rdt_conformance.report import json_report, terminal
 from rdt_conformance.report.saving import ReportProblem, demand_writable
 from rdt_conformance.results import CheckResult, Outcome
-from rdt_conformance.target import Target, TargetProblem, resolve
+from rdt_conformance.target import resolve
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
@@ -65,7 +66,7 @@ class SuiteModule(pytest.Module):
     """A suite, collected as it is meant whatever the project's own settings and fixtures are."""
 
     def collect(self) -> Iterable[pytest.Item | pytest.Collector]:  # noqa: D102
-        self.obj.rdt = rdt  # nearer than a fixture of that name in a conftest.py
+        self.obj.rdt, self.obj.arena = rdt, arena  # nearer than a fixture of that name in a conftest.py
         pickling.register_pickle_by_value(self.obj)  # other processes cannot import it
         return super().collect()
 
@@ -96,10 +97,13 @@ class Session:
         self.target = resolve(
             settings.transport, devices=settings.devices, data_type=settings.data_type, nodes=settings.nodes
         )
-        self._engines_of_run = _engines(settings, self.target)
+        self._engines_of_run = engines_of(settings, self.target)
         self._engines = Engines(settings.address, settings.nodes)
         self._bench: Bench | None = None
         self.seed = self._choose_seed()
+        self._benchmarks = BenchmarkRun(
+            config, settings, self.target, self._engines_of_run, self.seed, self._end_engines, self.bench
+        )
         self.verdict: Verdict | None = None
         self._whole = config.args_source is not pytest.Config.ArgsSource.ARGS
         """The user named no files, so it is the shipped suites that run, all of them."""
@@ -122,6 +126,7 @@ class Session:
         self._config.stash[SESSION] = self
         self._config.pluginmanager.register(self, "rdt_conformance_session")
         self._config.pluginmanager.register(sys.modules[__name__], __name__)
+        self._benchmarks.register()
 
     # --- before the run -------------------------------------------------------------------------------------------
 
@@ -305,18 +310,22 @@ class Session:
         """Judge, write the report and set the exit status; a run that pytest ended early keeps pytest's."""
         judged = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
         if self._has_verdict() and exitstatus in judged:
-            self.verdict = judging.judge(
+            verdict = judging.judge(
                 self._results, self.target, self._engines_of_run, selected_all=self._selected_all(session)
             )
-            self._write_report(self.verdict)
-            session.exitstatus = self._status(self.verdict)
+            self._write_report(verdict)
+            if not self._benchmarks.only:
+                self.verdict = verdict
+                session.exitstatus = self._status(verdict)
         self._exit_status = int(session.exitstatus)
 
     def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
         """Show the verdict, or say that there is none."""
         if self.verdict is not None:
             terminal.write(self.verdict, self.target, terminalreporter, seed=self.seed, report_path=self._report_path)
-        elif self._has_verdict():
+        elif self._benchmarks.only and self._report_path is not None:
+            terminalreporter.write_line(f"report: {self._report_path}")
+        elif self._has_verdict() and not self._benchmarks.only:
             terminalreporter.section("rdt-conformance verdict")
             terminalreporter.write_line("no verdict: the run was ended early")
         if self._report_problem:
@@ -328,12 +337,15 @@ class Session:
 
         A transport's forgotten threads must not keep the interpreter alive either.
         """
+        self._end_engines()
+        leave_in_time(self._exit_status)
+
+    def _end_engines(self) -> None:
         try:
             self._close_bench()
             self._engines.stop()
         except RayProblem as problem:
             print(f"rdt-conformance: {problem}")
-        leave_in_time(self._exit_status)
 
     def _has_verdict(self) -> bool:
         """Whether this process is the one to judge, and the user meant to run checks.
@@ -346,6 +358,7 @@ class Session:
     def _selected_all(self, session: pytest.Session) -> bool:
         option = self._config.option
         narrowed = self._settings.replay is not None or any(getattr(option, name, None) for name in NARROWING)
+        narrowed |= self._benchmarks.only
         return self._whole and not narrowed and not session.shouldfail and not session.shouldstop
 
     def _status(self, verdict: Verdict) -> int:
@@ -366,7 +379,8 @@ class Session:
         settings = self._settings
         run = {"seed": self.seed, "profile": settings.profile, "engines": self._engines_of_run}
         try:
-            document = json_report.build(verdict, self.target, self._results, environment() | run)
+            benchmarks = [result.to_json() for result in self._benchmarks.results]
+            document = json_report.build(verdict, self.target, self._results, environment() | run, benchmarks)
             junit.tell(self._config, document)
             self._report_path = folder.write(self._report_folder, document)
             markdown.show_in_github(markdown.render(document))
@@ -379,23 +393,6 @@ class Session:
         if self._workerinput is not None:
             return self._workerinput["rdt_seed"]
         return secrets.randbelow(2**32)
-
-
-def _engines(settings: Settings, target: Target) -> tuple[str, ...]:
-    """On which engines to run.
-
-    Raises:
-        TargetProblem: the user asked for one that the transport cannot live on.
-    """
-    needs_process = target.needs_process.value
-    if needs_process and "local" in settings.engines:
-        raise TargetProblem(
-            f"{target.spec} needs a process of its own [{target.needs_process.learnt}]: "
-            "leave out --rdt-engine, or choose cluster or ray"
-        )
-    base = "cluster" if needs_process else "local"
-    asks_for_ray = settings.profile != "quick" or settings.nodes > 1 or settings.address is not None
-    return settings.engines or ((base, "ray") if asks_for_ray else (base,))
 
 
 def _report_folder(config: pytest.Config, settings: Settings) -> Path | None:

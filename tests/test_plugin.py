@@ -225,6 +225,13 @@ SEEN_TO_WORK = {
     "rdt_report": ("elsewhere", "report: */elsewhere/report.html"),
     "rdt_transport": (TARGET, f"rdt transport: {TARGET}"),
     "rdt_nodes": ("2", "rdt run: *, 2 nodes, *"),
+    "rdt_peers": ("tcp,cross-memory", "rdt benchmarks: in full, with tcp, cross-memory beside it"),
+    "rdt_against": ("tcp", "rdt benchmarks: in full*, against tcp"),
+}
+WITHOUT_A_RUN = {
+    "rdt_nodes": ("--collect-only",),  # no Ray needs to start for that
+    "rdt_peers": ("--collect-only", "--benchmark-only"),
+    "rdt_against": ("--collect-only", "--benchmark-only"),
 }
 
 
@@ -232,7 +239,7 @@ SEEN_TO_WORK = {
 @pytest.mark.parametrize("way", ["command line", "ini file"])
 def test_an_option_and_its_ini_twin_do_the_same(run: Run, pytester: pytest.Pytester, key: str, way: str) -> None:
     value, seen = SEEN_TO_WORK[key]
-    brief = ("--collect-only",) if key == "rdt_nodes" else ()  # no Ray needs to start for that
+    brief = WITHOUT_A_RUN.get(key, ())
     transport = "" if key == "rdt_transport" else TARGET
     if way == "ini file":
         profile = "" if key == "rdt_profile" else "rdt_profile = quick"
@@ -248,9 +255,8 @@ def test_an_option_and_its_ini_twin_do_the_same(run: Run, pytester: pytest.Pytes
 
 
 def test_the_seen_options_are_all_there_are() -> None:
-    assert set(SEEN_TO_WORK) | {"no_rdt_report", "rdt_clauses", "rdt_address", "rdt_replay"} == {
-        option.key for option in OPTIONS
-    }
+    elsewhere = {"no_rdt_report", "rdt_clauses", "rdt_address", "rdt_baseline", "rdt_replay"}
+    assert set(SEEN_TO_WORK) | elsewhere == {option.key for option in OPTIONS}
 
 
 BAD_VALUES = {
@@ -267,6 +273,9 @@ BAD_VALUES = {
     "--rdt-nodes=many": "--rdt-nodes: 'many' is not a whole number from 1 to 16",
     "--rdt-report=in_the_way/deeper": "--rdt-report: nothing can be written to",
     "--rdt-transport=nope:Nope": "there is no module 'nope'",
+    "--rdt-against=nope:Nope": "--rdt-against: there is no module 'nope'",
+    "--rdt-peers=tcp,nope:Nope": "--rdt-peers: there is no module 'nope'",
+    "--rdt-baseline=nothing.json": "--rdt-baseline: ",
 }
 
 

@@ -331,7 +331,17 @@ def report(tmp_path: Path) -> Path:
 
 def test_what_was_written_is_read_and_can_be_judged_again(report: Path) -> None:
     document = json_report.read(report)
-    assert list(document) == ["header", "environment", "target", "verdict", "clauses", "checks", "faults", "footer"]
+    assert list(document) == [
+        "header",
+        "environment",
+        "target",
+        "verdict",
+        "clauses",
+        "checks",
+        "benchmarks",
+        "faults",
+        "footer",
+    ]
     assert document["header"]["suite_version"] == "1.2.3"
     assert document["target"]["facts"] == [
         {"name": "name", "value": "MINE", "learnt_from": "class: tensor_transport_backend()"}

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from rdt_conformance.engines.local import LocalEngine
 from rdt_conformance.engines.ray_session import RayProblem, RaySession
+from rdt_conformance.target import Target, TargetProblem
 
 if TYPE_CHECKING:
     from rdt_conformance.engines.engine import Engine
     from rdt_conformance.engines.reference.registry import Registration
+    from rdt_conformance.options import Settings
 
 
 class Engines:
@@ -60,3 +62,20 @@ class Engines:
         if self._started:
             self._started = False
             self._session.stop()
+
+
+def engines_of(settings: Settings, target: Target) -> tuple[str, ...]:
+    """On which engines to run.
+
+    Raises:
+        TargetProblem: the user asked for one that the transport cannot live on.
+    """
+    needs_process = target.needs_process.value
+    if needs_process and "local" in settings.engines:
+        raise TargetProblem(
+            f"{target.spec} needs a process of its own [{target.needs_process.learnt}]: "
+            "leave out --rdt-engine, or choose cluster or ray"
+        )
+    base = "cluster" if needs_process else "local"
+    asks_for_ray = settings.profile != "quick" or settings.nodes > 1 or settings.address is not None
+    return settings.engines or ((base, "ray") if asks_for_ray else (base,))

@@ -47,7 +47,11 @@ def write(directory: Path, document: Mapping[str, Any]) -> Path:
 
 
 def build(
-    verdict: Verdict, target: Target, results: Sequence[CheckResult], environment: Mapping[str, Any]
+    verdict: Verdict,
+    target: Target,
+    results: Sequence[CheckResult],
+    environment: Mapping[str, Any],
+    benchmarks: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """The whole report, as it is written and as it is read again.
 
@@ -56,6 +60,7 @@ def build(
         target: the transport.
         results: what the verdict was drawn from.
         environment: `rdt_conformance.environment.environment`, and the run's ``seed``, ``profile`` and ``engines``.
+        benchmarks: each a `rdt_conformance.bench.results.CellResult` as JSON-ready data.
 
     Raises:
         ReportProblem: it would break its own schema.
@@ -72,6 +77,7 @@ def build(
         "verdict": verdict_json(verdict),
         "clauses": clauses_json(verdict),
         "checks": [result.to_json() for result in results],
+        "benchmarks": list(benchmarks),
         "faults": [asdict(fault) for fault in known_faults()],
     }
     try:

@@ -1,0 +1,207 @@
+"""What the machine itself can do, measured in the same run: raw loops that move as many bytes in one piece.
+
+Only the moving counts: all that can be prepared is prepared beforehand. Into target buffers or into new memory, as the
+transports of the same cell.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import socket
+import threading
+import time
+
+import numpy as np
+
+from rdt_conformance.bench.contents import Bytes, Contents, Load, flat, read_first, tensors_of
+from rdt_conformance.bench.loop import Sample
+from rdt_conformance.bench.process import PATIENCE_SECONDS, Remote
+
+_clock = time.perf_counter
+_cpu = time.process_time
+
+
+class Ceiling:
+    """A contender that fills the bytes of a load by one means.
+
+    Args:
+        source: the other process.
+        load: what the transports carry; here it is one array of bytes.
+    """
+
+    new_memory: bool | None = None
+    """Whether it fills memory that was never used; None: if the transports of the cell do."""
+
+    def __init__(self, source: Remote, load: Load) -> None:
+        self.counters: dict[str, float] = {}
+        self._load = flat(load.nbytes, seed=load.seed, data_type="numpy.ndarray")
+        self._contents = Contents(self._load)
+        self._new = not load.buffers if self.new_memory is None else self.new_memory
+        self._buffer: Bytes = tensors_of(self._load)[0]
+        self._received: Bytes | None = None
+
+    def cycle(self, turn: int) -> Sample:
+        """See `loop.Contender`."""
+        self.before(turn)
+        cpu, began = _cpu(), _clock()
+        array = np.empty(self._load.nbytes, np.uint8) if self._new else self._buffer
+        self._received = array = self.fill(array, turn)
+        filled = _clock()
+        read_first([array])
+        ended = _clock()
+        return Sample(wait=filled - began, first_read=ended - filled, whole=ended - began, cpu=_cpu() - cpu)
+
+    def before(self, turn: int) -> None:
+        """Let the source's bytes be those of this turn."""
+
+    def fill(self, array: Bytes, turn: int) -> Bytes:
+        """Move all of them; the array that they are in."""
+        raise NotImplementedError
+
+    def wrong(self, turn: int) -> str:
+        """See `loop.Contender`."""
+        received, self._received = self._received, None
+        return self._contents.wrong([received], turn)
+
+    def close(self) -> None:
+        """See `loop.Contender`."""
+
+
+class Memcpy(Ceiling):
+    """A copy within this process, from and to memory that was used just before."""
+
+    new_memory = False
+
+    def before(self, turn: int) -> None:
+        """See `Ceiling.before`."""
+        np.copyto(self._buffer, self._contents.of(turn + 1))
+        self._contents.of(turn).max(initial=0)
+
+    def fill(self, array: Bytes, turn: int) -> Bytes:
+        """See `Ceiling.fill`."""
+        np.copyto(array, self._contents.of(turn))
+        return array
+
+
+class FirstTouch(Ceiling):
+    """New memory straight from the system, of which every page is written to, and nothing moved into it."""
+
+    new_memory = False
+
+    def fill(self, array: Bytes, turn: int) -> Bytes:
+        """See `Ceiling.fill`."""
+        new = np.frombuffer(mmap.mmap(-1, len(array), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
+        new[:: mmap.PAGESIZE] = 1
+        return new
+
+    def wrong(self, turn: int) -> str:
+        """See `loop.Contender`: no data, none wrong."""
+        self._received = None
+        return ""
+
+
+class _Fetching(Ceiling):
+    """A ceiling whose bytes lie in the source's process."""
+
+    def __init__(self, source: Remote, load: Load) -> None:
+        super().__init__(source, load)
+        self._remote = source
+        self._source = source.make(RawSource, self._load)
+
+    def before(self, turn: int) -> None:
+        """See `Ceiling.before`."""
+        self._remote.call(self._source, "refill", turn)
+
+    def close(self) -> None:
+        """See `loop.Contender`."""
+        self._remote.forget(self._source)
+
+
+class _Piece(ctypes.Structure):
+    _fields_ = (("address", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+
+class VmReadv(_Fetching):
+    """``process_vm_readv``, in as few calls as the kernel makes of it."""
+
+    def __init__(self, source: Remote, load: Load) -> None:
+        super().__init__(source, load)
+        self._address: int = self._remote.call(self._source, "address")
+        self._read = ctypes.CDLL(None, use_errno=True).process_vm_readv
+        self._read.restype = ctypes.c_ssize_t
+
+    def fill(self, array: Bytes, turn: int) -> Bytes:
+        """See `Ceiling.fill`."""
+        done, target = 0, array.__array_interface__["data"][0]
+        while done < self._load.nbytes:
+            left = self._load.nbytes - done
+            here, there = _Piece(target + done, left), _Piece(self._address + done, left)
+            moved = self._read(self._remote.pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
+            if moved <= 0:
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+            done += moved
+        return array
+
+
+class LoopbackSocket(_Fetching):
+    """One TCP connection, which stays; the source sends when a byte asks it to."""
+
+    def __init__(self, source: Remote, load: Load) -> None:
+        super().__init__(source, load)
+        self._socket = socket.create_connection(self._remote.call(self._source, "listen"), PATIENCE_SECONDS)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def fill(self, array: Bytes, turn: int) -> Bytes:
+        """See `Ceiling.fill`."""
+        left = array.data
+        self._socket.sendall(b"!")
+        while left:
+            moved = self._socket.recv_into(left)
+            if not moved:
+                raise EOFError("the source closed the connection")
+            left = left[moved:]
+        return array
+
+    def close(self) -> None:
+        """See `loop.Contender`."""
+        self._socket.close()
+        super().close()
+
+
+class RawSource:
+    """The bytes of a load in the source's process."""
+
+    def __init__(self, load: Load) -> None:
+        self._contents = Contents(load)
+        self._bytes: Bytes = tensors_of(load)[0]
+
+    def refill(self, turn: int) -> None:
+        """Let them be those of a turn."""
+        self._contents.fill([self._bytes], turn)
+
+    def address(self) -> int:
+        """Where they are in this process."""
+        return self._bytes.__array_interface__["data"][0]
+
+    def listen(self) -> tuple[str, int]:
+        """Where to connect to, once."""
+        server = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self._serve, args=(server,), daemon=True).start()
+        return server.getsockname()
+
+    def _serve(self, server: socket.socket) -> None:
+        with server, server.accept()[0] as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            while connection.recv(1):
+                connection.sendall(self._bytes.data)
+
+
+CEILINGS: dict[str, type[Ceiling]] = {
+    "memcpy": Memcpy,
+    "first touch": FirstTouch,
+    "process_vm_readv": VmReadv,
+    "socket": LoopbackSocket,
+}
+"""By the names that tables show."""

@@ -1,0 +1,93 @@
+"""What a benchmark measures at a time, and whether this machine can."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from rdt_conformance.bench.contents import Load, flat
+from rdt_conformance.bench.local import Pattern
+
+_ROOM = 10
+"""So many times its payload a cell may take of the machine's memory, with all contenders and what they compare with."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One point of a sweep, or one scenario.
+
+    Args:
+        name: short, unique within its benchmark; what tables show.
+        load: what is carried, but for seed, data type and device, which are the run's.
+        objects: the load is spread over so many objects, which are in flight together.
+        pattern: how they are carried.
+        engine: for whole RDT, what carries it; every engine of the run if empty.
+        epochs: how often the contenders are built: more where the first use is what is looked at.
+    """
+
+    name: str
+    load: Load
+    objects: int = 1
+    pattern: Pattern = "in turn"
+    engine: str = ""
+    epochs: int = 4
+
+    @property
+    def id(self) -> str:
+        """Its name for pytest: ``16MiB-1000``, ``1MiB-ray``."""
+        short = self.name.replace(" in ", "-").replace(" on ", "-").removesuffix(" tensors")
+        return short.replace(" ", "")
+
+    def on(self, engine: str) -> Cell:
+        """The same cell on one engine."""
+        return dataclasses.replace(self, name=f"{self.name} on {engine}", engine=engine)
+
+
+@dataclass(frozen=True)
+class BenchmarkSpec:
+    """The cells of one benchmark.
+
+    Args:
+        full: those of ``--benchmark-only``.
+        quick: those that follow the checks.
+    """
+
+    full: tuple[Cell, ...]
+    quick: tuple[Cell, ...]
+
+
+def benchmark(full: Sequence[Cell], quick: Sequence[Cell] = ()) -> Callable[[Callable[..., None]], Any]:
+    """Make a benchmark of a test function, which is called with an arena and with each of the cells."""
+
+    def decorate(function: Callable[..., None]) -> Any:
+        function.__rdt_benchmark__ = BenchmarkSpec(tuple(full), tuple(quick))  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
+def tensors(nbytes: int, count: int = 1, **how: Any) -> Cell:
+    """A cell with tensors of bytes."""
+    among = f" in {count} tensors" if count > 1 else ""
+    return Cell(f"{in_bytes(nbytes)}{among}", flat(nbytes, count), **how)
+
+
+def in_bytes(size: int) -> str:
+    """``64 MiB``."""
+    shift, unit = next(
+        (shift, unit) for shift, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB"), (0, "B")) if size >> shift
+    )
+    return f"{size / (1 << shift):g} {unit}"
+
+
+def why_not(load: Load) -> str:
+    """Why this machine cannot do a cell; empty if it can."""
+    available = psutil.virtual_memory().available
+    if _ROOM * load.nbytes > available:
+        needed = in_bytes(_ROOM * load.nbytes)
+        return f"it may take {needed} of memory, and {in_bytes(available)} are available"
+    return ""

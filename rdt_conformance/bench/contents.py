@@ -1,0 +1,169 @@
+"""What the benchmarks send: bytes that depend on seed and turn, and the comparison of every one of them."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+
+_STEP, _SLIDE = 8 * 1021, 8 * 8192
+"""Each turn sends another stretch of the same random bytes, further on by a step, within as many bytes: none comes
+again for 8192 turns, as the two have nothing but 8 in common."""
+_PAGE = 4096
+_MOST_READ = 64
+"""Tensors of an object that are read from when it has come: thousands would take longer than moving them."""
+
+_libc = ctypes.CDLL(None)
+_libc.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is carried: tensors of one shape and dtype, or of many.
+
+    Args:
+        shapes: of each tensor.
+        dtypes: of each tensor, as torch calls them without the prefix.
+        seed: of the contents.
+        data_type: ``torch.Tensor`` or ``numpy.ndarray``.
+        device: where the tensors are.
+        buffers: received into target buffers, which stay the same, instead of new memory.
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+    seed: int = 0
+    data_type: str = "torch.Tensor"
+    device: str = "cpu"
+    buffers: bool = False
+
+    @property
+    def count(self) -> int:
+        """How many tensors there are."""
+        return len(self.shapes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(self.sizes)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of each tensor."""
+        return [
+            math.prod(shape) * getattr(torch, dtype).itemsize
+            for shape, dtype in zip(self.shapes, self.dtypes, strict=True)
+        ]
+
+    def adapted(self, data_type: str, device: str, seed: int) -> Load:
+        """The same for a run; numpy has no bfloat16, and carries what is as large."""
+        known = data_type != "numpy.ndarray"
+        dtypes = tuple(dtype if known else dtype.replace("bfloat16", "float16") for dtype in self.dtypes)
+        return dataclasses.replace(self, dtypes=dtypes, seed=seed, data_type=data_type, device=device)
+
+    def empty(self) -> list[Any]:
+        """Tensors with anything in them, each in memory of its own."""
+        pairs = zip(self.shapes, self.dtypes, strict=True)
+        if self.data_type == "numpy.ndarray":
+            return [np.empty(shape, dtype) for shape, dtype in pairs]
+        return [torch.empty(shape, dtype=getattr(torch, dtype), device=self.device) for shape, dtype in pairs]
+
+
+def flat(nbytes: int, count: int = 1, **how: Any) -> Load:
+    """A load of `count` tensors of bytes, of `nbytes` together; the first ones take what does not divide evenly."""
+    each, more = divmod(nbytes, count)
+    sizes = [each + (number < more) for number in range(count)]
+    return Load(tuple((size,) for size in sizes), ("uint8",) * count, **how)
+
+
+@lru_cache(maxsize=2)
+def _pool(nbytes: int, seed: int) -> Bytes:
+    return np.frombuffer(np.random.default_rng(seed).bytes(nbytes + _SLIDE), np.uint8)
+
+
+@lru_cache(maxsize=4)
+def tensors_of(load: Load) -> list[Any]:
+    """Tensors of a load that all contenders share, as where memory lies can make a difference of a fifth."""
+    tensors = load.empty()
+    Contents(load).fill(tensors, 0)
+    return tensors
+
+
+def forget() -> None:
+    """Give back the memory of what is no longer carried."""
+    _pool.cache_clear()
+    tensors_of.cache_clear()
+
+
+class Contents:
+    """The content that a load has in each turn; the same in every process."""
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._ends = np.cumsum([0, *load.sizes]).tolist()
+        self._pool = _pool(load.nbytes, load.seed)
+
+    def of(self, turn: int) -> Bytes:
+        """All bytes, one tensor after the other."""
+        start = turn * _STEP % _SLIDE
+        return self._pool[start : start + self._load.nbytes]
+
+    def fill(self, tensors: Sequence[Any], turn: int) -> None:
+        """Write them into tensors of the load, in place."""
+        content = self.of(turn)
+        for tensor, start, end in zip(tensors, self._ends, self._ends[1:], strict=False):
+            if isinstance(tensor, torch.Tensor) and not tensor.is_cpu:
+                tensor.view(-1).view(torch.uint8).copy_(torch.from_numpy(content[start:end]))
+            else:
+                np.copyto(as_bytes(tensor), content[start:end])
+
+    def wrong(self, received: Any, turn: int) -> str:
+        """How what was received differs in count, type, shape, dtype or any byte; empty if it does not."""
+        load, content = self._load, self.of(turn)
+        if not isinstance(received, list | tuple) or len(received) != load.count:
+            what = f"{len(received)} tensors" if isinstance(received, list | tuple) else type(received).__name__
+            return f"{what} came where {load.count} were sent"
+        for number, tensor in enumerate(received):
+            found = (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+            if found != (load.shapes[number], load.dtypes[number]):
+                return f"tensor {number} is {found[1]}{list(found[0])}"
+            sent = content[self._ends[number] : self._ends[number + 1]]
+            came = as_bytes(tensor)
+            if _libc.memcmp(_address(came), _address(sent), len(sent)):
+                at = int(np.flatnonzero(came != sent)[0])
+                return f"byte {at} of tensor {number} is 0x{came[at]:02X}, sent 0x{sent[at]:02X}"
+        return ""
+
+
+def as_bytes(tensor: Any) -> Bytes:
+    """The bytes of a tensor; those in this process's memory themselves if it is contiguous there, else a copy."""
+    if isinstance(tensor, torch.Tensor):
+        if not tensor.is_cpu or tensor.requires_grad:
+            tensor = tensor.detach().cpu()
+        if tensor.dtype is not torch.uint8:
+            tensor = tensor.reshape(-1).view(torch.uint8)
+        tensor = tensor.numpy()
+    return np.ascontiguousarray(tensor).reshape(-1).view(np.uint8)
+
+
+def read_first(tensors: Sequence[Any]) -> None:
+    """Read a byte of every page of tensors, as their first user would; of many of them, of some."""
+    for tensor in tensors[:: max(1, len(tensors) // _MOST_READ)]:
+        if isinstance(tensor, torch.Tensor) and not tensor.is_cpu:
+            torch.cuda.synchronize(tensor.device)
+        else:
+            as_bytes(tensor)[::_PAGE].tobytes()
+
+
+def _address(array: Bytes) -> int:
+    return array.__array_interface__["data"][0]
