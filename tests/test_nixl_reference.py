@@ -101,9 +101,20 @@ def settled(condition: Any) -> bool:
     return condition()
 
 
+def in_flight(destination: Any) -> set[str]:
+    """What is still on its way; requests of earlier tests may be held by the exceptions that these ended with."""
+    return {transfer.obj_id for transfer in destination._fetching if not transfer._ended.is_set()}
+
+
 @pytest.fixture
-def held_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Reads of data, not those of tokens, end when this is set."""
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor() as threads:
+        yield threads
+
+
+@pytest.fixture
+def held_up(pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Reads of data, not those of tokens, end when this is set; at the latest before the pool's threads must end."""
     go, read = threading.Event(), Agent.read
 
     def reading(self: Agent, name: str, local: Any, remote: Any) -> Iterator[bool]:
@@ -225,17 +236,19 @@ def test_extracted_twice_is_freed_at_once(source: Any, destination: Any, registe
         destination.recv_multiple_tensors("object", second, COMM)
 
 
-def test_many_short_waits_leave_one_helper(source: Any, destination: Any, held_up: threading.Event) -> None:
+def test_many_short_waits_leave_one_helper(
+    source: Any, destination: Any, pool: ThreadPoolExecutor, held_up: threading.Event
+) -> None:
     metadata = {obj_id: extract(source, obj_id, [torch.ones(1 << 19)]) for obj_id in "ab"}
     requests = [destination.fetch_multiple_tensors(obj_id, metadata[obj_id], COMM) for obj_id in "ab"]
-    with ThreadPoolExecutor() as pool:  # the mover is free for others while somebody waits
-        waiting = [pool.submit(destination.wait_fetch_complete, requests[0], timeout) for timeout in (-1, SOON)]
-        for _ in range(20):
-            with pytest.raises(TimeoutError):
-                destination.wait_fetch_complete(requests[1], 0.001)
-        held_up.set()
-        assert settled(requests[1].transfer._quiet.is_set)
-        assert all(same(each.result(SOON), [torch.ones(1 << 19)]) for each in waiting)
+    # The mover is free for others while somebody waits.
+    waiting = [pool.submit(destination.wait_fetch_complete, requests[0], timeout) for timeout in (-1, SOON)]
+    for _ in range(20):
+        with pytest.raises(TimeoutError):
+            destination.wait_fetch_complete(requests[1], 0.001)
+    held_up.set()
+    assert settled(requests[1].transfer._quiet.is_set)
+    assert all(same(each.result(SOON), [torch.ones(1 << 19)]) for each in waiting)
 
 
 def test_what_is_freed_is_not_kept(source: Any, destination: Any) -> None:
@@ -280,18 +293,22 @@ def test_freeing_others_leaves_a_fetch_alone(source: Any, destination: Any, held
 
 @pytest.mark.parametrize("count", [1, 40])
 def test_abort_ends_the_wait(
-    source: Any, destination: Any, registered: list[Any], held_up: threading.Event, count: int
+    source: Any,
+    destination: Any,
+    registered: list[Any],
+    pool: ThreadPoolExecutor,
+    held_up: threading.Event,
+    count: int,
 ) -> None:
     tensors = [torch.ones((2 << 20) // count) for _ in range(count)]
     metadata, other = extract(source, "object", tensors), extract(source, "other", [torch.ones(9)])
-    with ThreadPoolExecutor() as pool:
-        receiving = pool.submit(destination.recv_multiple_tensors, "object", metadata, COMM)
-        beside = destination.fetch_multiple_tensors("other", other, COMM)
-        assert settled(lambda: {transfer.obj_id for transfer in destination._fetching} == {"object", "other"})
-        for _ in range(3):
-            destination.abort_transport("object", COMM)
-        with pytest.raises(ConnectionAbortedError):
-            receiving.result(SOON)
+    receiving = pool.submit(destination.recv_multiple_tensors, "object", metadata, COMM)
+    beside = destination.fetch_multiple_tensors("other", other, COMM)
+    assert settled(lambda: in_flight(destination) == {"object", "other"})
+    for _ in range(3):
+        destination.abort_transport("object", COMM)
+    with pytest.raises(ConnectionAbortedError):
+        receiving.result(SOON)
     held_up.set()
     assert same(destination.wait_fetch_complete(beside, SOON), [torch.ones(9)])
     assert same(destination.recv_multiple_tensors("object", metadata, COMM), tensors)
@@ -320,12 +337,11 @@ def test_an_abort_ends_when_target_buffers_are_left_alone(
 
 def test_aborts_that_come_too_late_or_too_early_change_nothing(source: Any, destination: Any) -> None:
     metadata = extract(source, "object", [torch.ones(3)])
-    gc.collect()  # the requests that the exceptions of earlier tests hold
     for _ in range(2):
         destination.abort_transport("object", COMM)
         destination.abort_transport("unknown", COMM)
         assert same(destination.recv_multiple_tensors("object", metadata, COMM), [torch.ones(3)])
-    assert settled(lambda: not list(destination._fetching))
+    assert not in_flight(destination)
 
 
 def test_timeouts(source: Any, destination: Any, held_up: threading.Event) -> None:
@@ -344,13 +360,12 @@ def test_a_dropped_request_gives_everything_back(
 ) -> None:
     tensors = [torch.ones(1 << 19)]
     metadata = extract(source, "object", tensors)
-    gc.collect()  # the requests that the exceptions of earlier tests hold
     for buffers in (None, [torch.zeros(1 << 19)]):
         request = destination.fetch_multiple_tensors("object", metadata, COMM, buffers)
         assert settled(lambda: len(registered) == 2)
         threading.Timer(0.1, held_up.set).start()
         del request
-        assert settled(lambda: len(registered) == 1 and not list(destination._fetching))
+        assert settled(lambda: len(registered) == 1 and not in_flight(destination))
         held_up.clear()
 
 
