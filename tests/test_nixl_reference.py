@@ -52,11 +52,11 @@ def destination(pair: tuple[Any, Any]) -> Any:
 def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Registration]]:
     """What is registered of objects and of what comes of them; nothing may be left."""
     objects: list[Registration] = []
-    register, close, more_cells = Agent.register, Registration.close, Agent._more_cells
+    register, close, more_cells = Registration.__init__, Registration.close, Agent._more_cells
 
-    def registering(self: Agent, *args: Any) -> Registration:
-        objects.append(register(self, *args))
-        return objects[-1]
+    def registering(self: Registration, *args: Any) -> None:
+        register(self, *args)
+        objects.append(self)
 
     def closing(self: Registration) -> None:
         objects.remove(self)
@@ -67,7 +67,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Registration]]:
         objects[:] = [each for each in objects if each.table[0, 0] != cells[0].table[0, 0]]
         return cells
 
-    monkeypatch.setattr(Agent, "register", registering)
+    monkeypatch.setattr(Registration, "__init__", registering)
     monkeypatch.setattr(Agent, "_more_cells", making_cells)
     monkeypatch.setattr(Registration, "close", closing)
     yield objects
@@ -427,13 +427,54 @@ def test_a_process_may_read_from_itself(source: Any) -> None:
 def test_what_is_known_of_peers_has_limits(source: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     destination: Any = NixlTransport()
     monkeypatch.setattr(agents, "_MOST_PEERS", 1)
-    monkeypatch.setattr(agents, "_MOST_SECTIONS", 3)
+    monkeypatch.setattr(agents, "_MOST_TOLD", 1000)
     peers: list[Any] = [source, NixlTransport(), source]
     for peer in peers:
         for number in range(5):
             assert same(send(peer, destination, [torch.full((3,), number)]), [torch.full((3,), number)])
         assert list(destination._engine.agent._peers) == [peer._engine.agent.name]
-        assert destination._engine.agent._peers[peer._engine.agent.name].sections <= 5
+        assert destination._engine.agent._peers[peer._engine.agent.name].told_bytes <= 2000
+
+
+@pytest.mark.parametrize("key_changes", [False, True])
+def test_memory_that_is_offered_again_is_nothing_new(
+    source: Any, monkeypatch: pytest.MonkeyPatch, key_changes: bool
+) -> None:
+    destination: Any = NixlTransport()
+    tensors = [torch.ones(1 << 12), torch.ones(1 << 13)]
+    describe, seen = Registration.describe, []
+
+    def describing(self: Registration, **how: Any) -> bytes:
+        seen.append(describe(self, **how))
+        self.section = seen[-1] + bytes([len(seen)]) if key_changes else seen[-1]
+        return self.section
+
+    monkeypatch.setattr(Registration, "describe", describing)
+    for number in range(5):
+        tensors[0].fill_(number)
+        assert same(send(source, destination, tensors, obj_id=str(number)), tensors)
+    sections = len(destination._engine.agent._peers[source._engine.agent.name].told) - 1  # without the cell's
+    assert sections == (5 if key_changes else 1)
+
+
+def test_what_is_kept_of_offers_has_a_limit(source: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agents, "_MOST_RETIRED", 1000)
+    room = torch.zeros(1 << 20)
+    for number in range(20):
+        source.garbage_collect("object", extract(source, "object", [room[number:]]), [])
+        source.garbage_collect("object", extract(source, "object", [room[number:]]), [])
+    retired = source._engine.agent._retired
+    assert 500 < retired._bytes == sum(len(each.section) for each in retired._last.values()) <= 1000
+
+
+def test_memory_that_is_offered_twice_at_a_time_has_two_numbers(source: Any, destination: Any) -> None:
+    tensors = [torch.ones(1 << 12)]
+    for _ in range(2):
+        described = {obj_id: extract(source, obj_id, tensors) for obj_id in "ab"}
+        assert described["a"].places != described["b"].places
+        for obj_id, metadata in described.items():
+            assert same(destination.recv_multiple_tensors(obj_id, metadata, COMM), tensors)
+            source.garbage_collect(obj_id, metadata, tensors)
 
 
 def test_the_threads_go_with_the_transport(destination: Any) -> None:

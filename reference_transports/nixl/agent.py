@@ -7,12 +7,13 @@ import os
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 Table: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 """Pieces of memory: for each its address, its size, and the number under which it is registered."""
@@ -22,8 +23,10 @@ _CELLS = 4096
 """How many cells are registered at once."""
 _MOST_PEERS = 1024
 """How many peers are known at a time, unless more are in use."""
-_MOST_SECTIONS = 1 << 16
-"""How much NIXL is told about a peer before it is made to forget it all: it keeps some 100 bytes of each."""
+_MOST_TOLD = 4 << 20
+"""How many bytes of sections NIXL is told of a peer before it is made to forget it all: it keeps six times as much."""
+_MOST_RETIRED = 1 << 20
+"""How many bytes of sections of its own memory a process keeps for later."""
 
 _SEGMENTS = {"cpu": "DRAM", "cuda": "VRAM"}
 """Device types, and what NIXL calls their memory."""
@@ -31,6 +34,8 @@ _SEGMENTS = {"cpu": "DRAM", "cuda": "VRAM"}
 
 class Registration:
     """Memory that NIXL may use, until it is closed or the agent is gone.
+
+    `section` is what another agent has to know in order to read it, if it is to be read by others.
 
     Args:
         nixl: the agent.
@@ -40,12 +45,14 @@ class Registration:
 
     def __init__(self, nixl: Any, table: Table, device: str) -> None:
         self.table = table
+        self.section = b""
         self._nixl = nixl
         self._registered: Any = nixl.register_memory(table.astype(np.uint64), _SEGMENTS[device])
 
-    def section(self, *, introduce: bool = False) -> bytes:
-        """What another agent has to know in order to read this memory; with `introduce`, also how to reach this one."""
-        return self._nixl.get_partial_agent_metadata(self._registered, introduce)
+    def describe(self, *, introduce: bool = False) -> bytes:
+        """Make the section; with `introduce` it also tells how to reach this agent."""
+        self.section = self._nixl.get_partial_agent_metadata(self._registered, introduce)
+        return self.section
 
     def close(self) -> None:
         """Take the memory away from NIXL."""
@@ -67,13 +74,52 @@ class Cell:
     section: bytes
 
 
+@dataclass(frozen=True)
+class _Retired:
+    """What was offered: the table and the section of a registration that is closed."""
+
+    table: Table
+    section: bytes
+
+
+class _RetiredSections:
+    """The last of what was offered, by the memory. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._last: OrderedDict[bytes, _Retired] = OrderedDict()
+        self._bytes = 0
+
+    def add(self, retired: _Retired) -> None:
+        self.pop(retired.table[:, :2])
+        self._last[_key(retired.table[:, :2])] = retired
+        self._bytes += len(retired.section)
+        while self._bytes > _MOST_RETIRED:
+            self._bytes -= len(self._last.popitem(last=False)[1].section)
+
+    def pop(self, regions: npt.ArrayLike) -> _Retired | None:
+        retired = self._last.pop(_key(regions), None)
+        self._bytes -= len(retired.section) if retired else 0
+        return retired
+
+
+def _key(regions: npt.ArrayLike) -> bytes:
+    return np.array(regions, np.int64).tobytes()
+
+
 @dataclass
 class _Peer:
-    sections: int = 0
-    """How often its memory has been described to NIXL."""
+    told: set[int] = field(default_factory=set)
+    """Hashes of the sections that NIXL has been told."""
+    told_bytes: int = 0
     transfers: int = 0
     """How many are under way."""
     failed: bool = False
+
+    def count(self, section: bytes) -> None:
+        """Count a section that NIXL has been told, the first time."""
+        if hash(section) not in self.told:
+            self.told.add(hash(section))
+            self.told_bytes += len(section)
 
 
 class Agent:
@@ -97,13 +143,38 @@ class Agent:
         # line here, and with it call the transport's garbage_collect in the same thread.
         self._lock = threading.RLock()
         self._numbers = itertools.count(1)
+        self._retired = _RetiredSections()
         self._cells: list[Cell] = []
         self._peers: OrderedDict[str, _Peer] = OrderedDict()  # the least recently used first
 
-    def register(self, regions: Iterable[tuple[int, int]], device: str) -> Registration:
-        """Register memory, given by addresses and sizes, all on one type of device."""
+    def register(self, regions: Sequence[tuple[int, int]], device: str) -> Registration:
+        """Register memory, given by addresses and sizes, all on one type of device, under new numbers."""
         table = np.array([(*region, next(self._numbers)) for region in regions], np.int64)
         return Registration(self._nixl, table, device)
+
+    def offer(self, regions: Sequence[tuple[int, int]], device: str) -> Registration:
+        """Register memory that others are to read.
+
+        If the same was offered before, and NIXL's keys to it have not changed, it gets its former numbers: whoever has
+        read it learns nothing new, of which NIXL would keep every bit.
+        """
+        with self._lock:
+            former = self._retired.pop(regions)
+        if former is not None:
+            registration = Registration(self._nixl, former.table, device)
+            if registration.describe() == former.section:
+                return registration
+            registration.close()
+        registration = self.register(regions, device)
+        registration.describe()
+        return registration
+
+    def withdraw(self, registration: Registration) -> None:
+        """Close a registration, and remember its numbers if it was offered."""
+        registration.close()
+        if registration.section:
+            with self._lock:
+                self._retired.add(_Retired(registration.table, registration.section))
 
     def take_cell(self) -> Cell:
         """A cell that nobody else uses."""
@@ -121,7 +192,7 @@ class Agent:
     def _more_cells(self) -> list[Cell]:
         memory = np.zeros((_CELLS, CELL_BYTES), np.uint8)  # kept by the cells' views
         registration = self.register([(memory.ctypes.data, memory.nbytes)], "cpu")  # for good
-        section = registration.section(introduce=True)
+        section = registration.describe(introduce=True)
         tables = np.repeat(registration.table, _CELLS, axis=0)
         tables[:, 0] += np.arange(0, memory.nbytes, CELL_BYTES)
         tables[:, 1] = CELL_BYTES
@@ -137,7 +208,7 @@ class Agent:
         """
         with self._lock:
             peer = self._peers.get(name)
-            if peer is not None and peer.sections > _MOST_SECTIONS and not peer.transfers:
+            if peer is not None and peer.told_bytes > _MOST_TOLD and not peer.transfers:
                 self._forget(name)
                 peer = None
             if peer is None:
@@ -149,7 +220,7 @@ class Agent:
             with self._failing(peer):
                 for section in sections if name != self.name else ():
                     self._nixl.add_remote_agent(section)  # what NIXL knows already it finds to be so
-                    peer.sections += 1
+                    peer.count(section)
             yield
         finally:
             with self._lock:

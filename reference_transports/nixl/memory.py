@@ -22,13 +22,15 @@ class Memory:
     Args:
         agent: this process's.
         tensors: all on one type of device, and not all empty.
+        offered: whether other processes are to read it.
     """
 
-    def __init__(self, agent: Agent, tensors: Sequence[torch.Tensor]) -> None:
+    def __init__(self, agent: Agent, tensors: Sequence[torch.Tensor], *, offered: bool) -> None:
         pieces = [in_one_piece(tensor) for tensor in tensors]
         sizes = [piece.nbytes for piece in pieces]
         home = pieces[0].device  # a pack is on one device; what is small and elsewhere is registered
         self.device = home.type
+        self._agent = agent
         large = [
             index
             for index, size in enumerate(sizes)
@@ -41,7 +43,7 @@ class Memory:
         self._kept = [pieces[index].untyped_storage() for index in large]
         regions = [(pieces[index].data_ptr(), sizes[index]) for index in large]
         pack = [(self._pack.data_ptr(), self._pack.nbytes)] if small else []
-        self.registration = agent.register(regions + pack, self.device)
+        self.registration = (agent.offer if offered else agent.register)(regions + pack, self.device)
         self.places: Table = np.zeros((len(pieces), 3), np.int64)
         """For each tensor the address and size of its bytes, and the number under which they are registered."""
         self.places[large] = self.registration.table[: len(large)]
@@ -63,7 +65,7 @@ class Memory:
 
     def close(self) -> None:
         """Take the memory away from NIXL, and let go of it."""
-        self.registration.close()
+        self._agent.withdraw(self.registration)
         self._kept = []
 
 

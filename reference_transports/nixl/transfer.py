@@ -198,7 +198,7 @@ class Transfer:
                 if total > _AT_ONCE:
                     yield False
                     settle(tensors)  # once more, for whatever thread goes on: it may need a CUDA context
-                with closing(Memory(agent, tensors)) as landing:
+                with closing(Memory(agent, tensors, offered=False)) as landing:
                     yield from self._fill(agent, source, landing, total)
                     yield from self._look(agent, source, cell)
                     landing.unpack()

@@ -190,11 +190,11 @@ class NixlTransport(TensorTransportManager):
 
 
 def _share(agent: Agent, tensors: list[torch.Tensor], tensor_meta: list[Any]) -> _Shared:
-    memory = Memory(agent, tensors)
+    memory = Memory(agent, tensors, offered=True)
     try:
         memory.pack()
         settle(tensors, all_streams=True)
-        section, cell = memory.registration.section(), agent.take_cell()
+        cell = agent.take_cell()
     except BaseException:
         memory.close()
         raise
@@ -207,7 +207,7 @@ def _share(agent: Agent, tensors: list[torch.Tensor], tensor_meta: list[Any]) ->
         token=token,
         cell=cell.table.tobytes(),
         places=memory.places.tobytes(),
-        sections=[cell.section, section],
+        sections=[cell.section, memory.registration.section],
     )
     return _Shared(metadata.sealed(), memory, cell)
 
