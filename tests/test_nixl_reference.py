@@ -21,7 +21,7 @@ import pytest
 import torch
 from ray.experimental import CommunicatorMetadata, TensorTransportMetadata
 
-from reference_transports.nixl import NixlTransport, agent as agents, memory, transport
+from reference_transports.nixl import NixlTransport, agent as agents, memory, transfer, transport
 from reference_transports.nixl.agent import Agent, Registration
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore:ComplexHalf support")]
@@ -103,7 +103,7 @@ def settled(condition: Any) -> bool:
 
 def in_flight(destination: Any) -> set[str]:
     """What is still on its way; requests of earlier tests may be held by the exceptions that these ended with."""
-    return {transfer.obj_id for transfer in destination._fetching if not transfer._ended.is_set()}
+    return {each.obj_id for each in destination._fetching if not each._ended.is_set()}
 
 
 @pytest.fixture
@@ -318,8 +318,9 @@ def test_abort_ends_the_wait(
 
 
 def test_an_abort_ends_when_target_buffers_are_left_alone(
-    source: Any, destination: Any, held_up: threading.Event
+    source: Any, destination: Any, held_up: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(transfer, "_FIRST_PIECE", 1 << 20)
     metadata = extract(source, "object", [torch.ones(3 << 20)])
     buffers = [torch.zeros(3 << 20)]
     request = destination.fetch_multiple_tensors("object", metadata, COMM, buffers)

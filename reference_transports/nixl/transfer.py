@@ -21,12 +21,12 @@ from reference_transports.nixl.memory import Memory, cut, joined, settle
 
 _AT_ONCE = 1 << 20
 """Bytes up to which an object is fetched in the first step, if its source is near and known."""
-_FIRST_PIECE = 4 << 20
-_SECONDS_OF_A_PIECE = 0.005
+_FIRST_PIECE = 64 << 20
+_SECONDS_OF_A_PIECE = 0.05
 """A large object comes in pieces, between which an abort takes effect. They grow until each takes about so long."""
 _PATIENCE_SECONDS = 5.0
 """How long a request that is dropped waits until nothing is written into target buffers any more."""
-_PAUSES_SECONDS = (0.00002, 0.001)
+_PAUSES_SECONDS = (0.00002, 0.0002)
 """How long to pause before looking again whether a read is complete: at first, and at last."""
 
 
