@@ -345,6 +345,27 @@ def test_aborts_that_come_too_late_or_too_early_change_nothing(source: Any, dest
     assert not in_flight(destination)
 
 
+def test_an_interrupted_transfer_has_failed(
+    source: Any, destination: Any, registered: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata = extract(source, "interrupted", [torch.ones(3)])
+    with monkeypatch.context() as patch:
+        patch.setattr(Agent, "read", interrupted)
+        with pytest.raises(KeyboardInterrupt) as raised:
+            destination.fetch_multiple_tensors("interrupted", metadata, COMM)
+    [found] = [each for each in destination._fetching if each.obj_id == "interrupted"]
+    assert raised.value
+    assert found.see_through(SOON)
+    assert found.failure is not None
+    assert len(registered) == 1
+    assert same(destination.recv_multiple_tensors("interrupted", metadata, COMM), [torch.ones(3)])
+
+
+def interrupted(*_: Any) -> Iterator[bool]:
+    raise KeyboardInterrupt
+    yield True
+
+
 def test_timeouts(source: Any, destination: Any, held_up: threading.Event) -> None:
     metadata = extract(source, "object", [torch.ones(1 << 19)])
     request = destination.fetch_multiple_tensors("object", metadata, COMM)

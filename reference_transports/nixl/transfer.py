@@ -157,11 +157,17 @@ class Transfer:
         try:
             return next(self._steps)
         except StopIteration:
-            self._end(None)
+            self._finish(None)
         except Exception as error:
-            self._end(error)
-        self._quiet.set()
+            self._finish(error)
+        except BaseException as interrupt:  # there are no steps after it: without a failure, that would be success
+            self._finish(interrupt)
+            raise
         return None
+
+    def _finish(self, error: BaseException | None) -> None:
+        self._end(error)
+        self._quiet.set()
 
     def abort(self) -> None:
         """End it now; or, if it writes into target buffers, after the piece that is on its way."""
@@ -177,7 +183,7 @@ class Transfer:
         if self._writing and threading.current_thread().name != Mover.NAME and not sys.is_finalizing():
             self._quiet.wait(_PATIENCE_SECONDS)
 
-    def _end(self, error: Exception | None) -> None:
+    def _end(self, error: BaseException | None) -> None:
         with self._lock:
             if self._ended.is_set():
                 return
