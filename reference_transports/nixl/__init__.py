@@ -13,7 +13,9 @@ receiver reads the token before the data and again after them. If it was there b
 only part of an old one. What a peer registers later is added to what is known about it. NIXL can take none of that
 back, and refuses another key for memory that it knows. So every registration has a number of its own, in the place of
 the device's number, which NIXL compares and UCX ignores, since it asks the address what device it is on. To NIXL,
-registrations of the same memory, together or one after the other, are then different things.
+registrations of the same memory, together or one after the other, are then different things. But what is registered
+again, after it was freed, gets its number again if its key is still the same: its readers' NIXL has then nothing to
+add. Otherwise it would grow with every tensor that is read, and little pieces of it would lie between the tensors.
 
 **Small tensors are packed**, at either end: to register memory takes as long as to copy some ten kilobytes.
 """
