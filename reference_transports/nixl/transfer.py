@@ -21,8 +21,8 @@ from reference_transports.nixl.memory import Memory, cut, joined, settle
 
 _AT_ONCE = 1 << 20
 """Bytes up to which an object is fetched in the first step, if its source is near and known."""
-_FIRST_PIECE = 64 << 20
-_SECONDS_OF_A_PIECE = 0.05
+_FIRST_PIECE = 16 << 20
+_SECONDS_OF_A_PIECE = 0.02
 """A large object comes in pieces, between which an abort takes effect. They grow until each takes about so long."""
 _PATIENCE_SECONDS = 5.0
 """How long a request that is dropped waits until nothing is written into target buffers any more."""
