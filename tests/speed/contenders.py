@@ -18,10 +18,12 @@ from .source import (
     PATIENCE_SECONDS,
     Load,
     MemorySource,
+    NixlSource,
     Peer,
     SocketSource,
     TransportSource,
     build,
+    nixl_agent,
     stamp,
     tensors_of,
 )
@@ -216,4 +218,32 @@ class LoopbackSocket(Floor):
         super().close()
 
 
-FLOORS: dict[str, type[Floor]] = {"memcpy": Memcpy, "vm_readv": VmReadv, "socket": LoopbackSocket}
+class RawNixl(Floor):
+    """One read by NIXL, of memory that is registered beforehand; so are the buffers, if there are any."""
+
+    def __init__(self, peer: Peer, load: Load, options: Options) -> None:
+        super().__init__(peer, load, options)
+        self._source = peer.make(NixlSource, self.load)
+        self._agent = nixl_agent()
+        self._name = self._agent.add_remote_agent(peer.call(self._source, "introduce"))
+        self._there = self._agent.get_xfer_descs([(peer.call(self._source, "address"), load.size, 0)], "DRAM")
+        if self.buffers:
+            self._agent.register_memory(self.buffers)
+
+    def before(self, turn: int) -> None:
+        self.peer.call(self._source, "stamp", turn)
+
+    def fill(self, tensor: torch.Tensor) -> None:
+        registered = None if self.buffers else self._agent.register_memory([tensor])
+        handle = self._agent.initialize_xfer("READ", self._agent.get_xfer_descs([tensor]), self._there, self._name)
+        state = self._agent.transfer(handle)
+        while state == "PROC":
+            state = self._agent.check_xfer_state(handle)
+        self._agent.release_xfer_handle(handle)
+        if registered is not None:
+            self._agent.deregister_memory(registered)
+        if state != "DONE":
+            raise ConnectionError("NIXL could not read it")
+
+
+FLOORS: dict[str, type[Floor]] = {"memcpy": Memcpy, "vm_readv": VmReadv, "socket": LoopbackSocket, "nixl": RawNixl}

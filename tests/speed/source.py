@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 import traceback
+import uuid
 from dataclasses import dataclass
 from functools import lru_cache
 from multiprocessing.connection import Connection
@@ -56,6 +57,13 @@ def build(target: str) -> Any:
     return resolve(target).transport_class()
 
 
+def nixl_agent() -> Any:
+    """An agent of NIXL's own, with a name that nobody else has."""
+    from nixl._api import nixl_agent, nixl_agent_config
+
+    return nixl_agent(uuid.uuid4().hex, nixl_agent_config(backends=["UCX"]))
+
+
 class TransportSource:
     """The source's side of one transport, with one load."""
 
@@ -95,6 +103,19 @@ class MemorySource:
     def stamp(self, turn: int) -> None:
         """Make them differ from what they were before."""
         stamp([self._bytes], turn)
+
+
+class NixlSource(MemorySource):
+    """Lets NIXL read them."""
+
+    def __init__(self, load: Load) -> None:
+        super().__init__(load)
+        self._agent = nixl_agent()
+        self._agent.register_memory([self._bytes])
+
+    def introduce(self) -> bytes:
+        """What another agent has to know."""
+        return self._agent.get_agent_metadata()
 
 
 class SocketSource(MemorySource):
