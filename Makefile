@@ -17,7 +17,7 @@ test: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/pytest tests --ignore=tests/test_faulty.py --ignore=tests/browser --ignore=tests/test_nixl_reference.py -n 2
-	$(BIN)/pytest tests/browser
+	$(BIN)/pytest tests/browser -n 2
 	$(BIN)/pytest tests/test_nixl_reference.py
 	$(BIN)/pytest tests/test_faulty.py -n 3
 

@@ -60,7 +60,7 @@ class SuiteRun:
 def run_suite_forked(
     folder: Path, transport: str, *options: str, token: str | None = None, seconds: float = 120
 ) -> SuiteRun:
-    """The same as `run_suite`, in a process that is forked from one where Ray and torch are imported already.
+    """The same as `run_suite`, in a process that is forked from one where everything is imported already.
 
     That saves the greater part of a short run. `token` is the file with that of the Ray that the run is to join.
 
@@ -68,7 +68,8 @@ def run_suite_forked(
         TimeoutError: the run did not end within `seconds`, and was killed.
     """
     forking = multiprocessing.get_context("forkserver")
-    forking.set_forkserver_preload(["torch", "ray.experimental"])
+    everything = ["torch", "ray.experimental", "rdt_conformance.session", "rdt_conformance.report.folder"]
+    forking.set_forkserver_preload(everything)
     arguments = command(transport, f"--rdt-report={folder}/report", *options)[3:]
     run = forking.Process(target=_run_pytest, args=(folder, arguments, token))
     run.start()
