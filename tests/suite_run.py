@@ -8,13 +8,14 @@ import multiprocessing
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rdt_conformance.checks.budget import PROFILES
 from rdt_conformance.engines.ray_connection import token_shown
 
 ROOT = Path(__file__).parent.parent
@@ -58,11 +59,24 @@ class SuiteRun:
 
 
 def run_suite_forked(
-    folder: Path, transport: str, *options: str, token: str | None = None, seconds: float = 120
+    folder: Path,
+    transport: str,
+    *options: str,
+    token: str | None = None,
+    seconds: float = 120,
+    small: bool = True,
 ) -> SuiteRun:
     """The same as `run_suite`, in a process that is forked from one where everything is imported already.
 
-    That saves the greater part of a short run. `token` is the file with that of the Ray that the run is to join.
+    That saves the greater part of a short run.
+
+    Args:
+        folder: where it runs.
+        transport: what it judges.
+        options: of the command line.
+        token: the file with that of the Ray that the run is to join.
+        seconds: how long it may take.
+        small: failing examples are made as small as in any run, which may take longer than to find them.
 
     Raises:
         TimeoutError: the run did not end within `seconds`, and was killed.
@@ -71,7 +85,7 @@ def run_suite_forked(
     everything = ["torch", "ray.experimental", "rdt_conformance.session", "rdt_conformance.report.folder"]
     forking.set_forkserver_preload(everything)
     arguments = command(transport, f"--rdt-report={folder}/report", *options)[3:]
-    run = forking.Process(target=_run_pytest, args=(folder, arguments, token))
+    run = forking.Process(target=_run_pytest, args=(folder, arguments, token, small))
     run.start()
     run.join(seconds)
     if run.exitcode is None:
@@ -81,7 +95,10 @@ def run_suite_forked(
     return SuiteRun(run.exitcode, (folder / "printed").read_text(), _report(folder))
 
 
-def _run_pytest(folder: Path, arguments: list[str], token: str | None) -> None:
+def _run_pytest(folder: Path, arguments: list[str], token: str | None, small: bool) -> None:
+    if not small:
+        for name, budget in PROFILES.items():
+            PROFILES[name] = replace(budget, shrink_seconds=0.1)
     os.chdir(folder)
     printed = os.open("printed", os.O_WRONLY | os.O_CREAT)
     os.dup2(printed, sys.stdout.fileno())

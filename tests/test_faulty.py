@@ -74,7 +74,7 @@ def _run_checks(broken: Clause, target: str, engine: str, folder: Path, address:
     profile = "standard" if broken.area is Area.CONCURRENCY else "quick"
     options = [f"--rdt-profile={profile}", "--rdt-seed=1", f"--rdt-engine={engine}", "-k", names]
     if address is None:
-        return run_suite_forked(folder, target, *options)
+        return run_suite_forked(folder, target, *options, small=False)
     nodes = 2 if broken.applies is Applies.SEVERAL_NODES else 1
     options += [f"--rdt-address={address}", f"--rdt-nodes={nodes}", "-x"]
-    return run_suite_forked(folder, target, *options, token=os.environ["RAY_AUTH_TOKEN_PATH"], seconds=300)
+    return run_suite_forked(folder, target, *options, token=os.environ["RAY_AUTH_TOKEN_PATH"], seconds=300, small=False)
