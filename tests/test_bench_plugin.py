@@ -62,6 +62,12 @@ FAULTY = """
 """
 
 
+@pytest.fixture(autouse=True)
+def not_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs inside a worker of xdist are not that worker's."""
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+
+
 class PairHere:
     """Source and receiver in this process."""
 
