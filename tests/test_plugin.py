@@ -23,6 +23,13 @@ INSTALLED = bool(entry_points(group="pytest11", name="rdt_conformance"))
 LOADED = () if INSTALLED else ("-p", "rdt_conformance.plugin")
 """How a run gets the plugin: pytest refuses to load it by name where it loads it as an installed one."""
 
+
+@pytest.fixture(autouse=True)
+def not_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs inside a worker of xdist are not that worker's."""
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+
+
 TARGET = "reference_transports.inline:InlineTransport"
 BRIEF = ("--no-rdt-report", "--rdt-profile=quick")
 

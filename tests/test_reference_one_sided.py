@@ -39,13 +39,18 @@ def kind(request: pytest.FixtureRequest) -> type:
     return request.param
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _without_what_other_tests_left() -> None:
+    gc.collect()
+
+
 @pytest.fixture(autouse=True)
 def _no_leaks() -> Iterator[None]:
     before = _open_files()
     yield
-    if _open_files() != before:
+    if _open_files() > before:
         gc.collect()  # slow, and needed only where an error's traceback holds a transport
-    assert _open_files() == before
+    assert _open_files() <= before  # there may be fewer: a thread of an earlier test has ended meanwhile
 
 
 def _open_files() -> int:
@@ -202,7 +207,7 @@ def test_what_cannot_be_carried_is_refused_and_leaves_nothing(kind: type, name: 
     before = _open_files()
     with pytest.raises(ValueError, match=message):
         source.extract_tensor_transport_metadata("object", tensors)
-    assert _open_files() == before
+    assert _open_files() <= before
     _assert_delivered(_carry(kind, [torch.ones(2)]), [torch.ones(2)])
 
 
