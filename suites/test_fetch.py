@@ -133,11 +133,10 @@ def test_nothing_is_written_for_a_dropped_request(case: Case) -> None:
 
 @check("F6", situational=("F6",))
 def test_fetch_that_fails_does_no_harm_to_others(case: Case) -> None:
-    sizes = st.lists(st.sampled_from([100, 10_000, 1 << 20]), min_size=1, max_size=3)
+    sizes = st.lists(st.sampled_from([100, 10_000, 8 << 20]), min_size=1, max_size=3)
     before, after = case.draw(sizes, "bytes of those before"), case.draw(sizes, "bytes of those after")
     why = case.draw(st.sampled_from(["its metadata are another transport's", "it was freed"]), "the one that fails")
     source, destination = case.actors(2)
-    fetches = [_Fetch.begin(case, source, destination, case.payload(nbytes, seed=nbytes)) for nbytes in before]
     failing = case.payload(300)
     tensors = source.build(failing, case.bench.device)
     obj_id, metadata = case.described(source, tensors)
@@ -145,7 +144,9 @@ def test_fetch_that_fails_does_no_harm_to_others(case: Case) -> None:
         case.ok(source.collect(obj_id, metadata, tensors), "G2")
     else:
         metadata = foreign(metadata)
-    fetching = destination.fetch(obj_id, metadata, case.comm_for_get(destination))
+    comm = case.comm_for_get(destination)
+    fetches = [_Fetch.begin(case, source, destination, case.payload(nbytes, seed=nbytes)) for nbytes in before]
+    fetching = destination.fetch(obj_id, metadata, comm)
     fetches += [_Fetch.begin(case, source, destination, case.payload(nbytes, seed=nbytes + 1)) for nbytes in after]
     if case.error(fetching) or case.error(destination.wait(obj_id, case.ok(fetching))):
         case.witness("F6")

@@ -98,7 +98,7 @@ def run_suite_forked(
 def _run_pytest(folder: Path, arguments: list[str], token: str | None, small: bool) -> None:
     if not small:
         for name, budget in PROFILES.items():
-            PROFILES[name] = replace(budget, shrink_seconds=0.1)
+            PROFILES[name] = replace(budget, shrink_seconds=0.5)
     os.chdir(folder)
     printed = os.open("printed", os.O_WRONLY | os.O_CREAT)
     os.dup2(printed, sys.stdout.fileno())
