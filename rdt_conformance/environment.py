@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import platform
@@ -40,8 +41,12 @@ def environment() -> dict[str, Any]:
     }
 
 
+@functools.cache
 def versions() -> dict[str, str]:
-    """Of the packages on which it depends what an example does, those that are installed."""
+    """Of the packages on which it depends what an example does, those that are installed.
+
+    Asked for with every failing example, also while it is made small.
+    """
     found = {name: _version(name) for name in ("rdt-conformance", "ray", "torch", "numpy", "hypothesis")}
     return {name: version for name, version in found.items() if version is not None}
 

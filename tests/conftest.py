@@ -18,3 +18,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 def others() -> set[psutil.Process]:
     """What runs already: earlier tests may have left a helper, such as that of multiprocessing."""
     return set(psutil.Process().children(recursive=True))
+
+
+@pytest.fixture
+def not_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs inside a worker of xdist are not that worker's."""
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)

@@ -23,6 +23,8 @@ from rdt_conformance.report import json_report
 from tests.test_bench_contenders import Here
 from tests.test_plugin import LOADED, NO_CACHE
 
+pytestmark = pytest.mark.usefixtures("not_side_by_side")
+
 SUITE = """
     from rdt_conformance.bench.cells import benchmark, tensors
     from rdt_conformance.checks import Case, check
@@ -60,12 +62,6 @@ FAULTY = """
         def extract_tensor_transport_metadata(self, obj_id, tensors):
             raise ValueError("not today")
 """
-
-
-@pytest.fixture(autouse=True)
-def not_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs inside a worker of xdist are not that worker's."""
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
 
 
 class PairHere:

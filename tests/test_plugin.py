@@ -24,11 +24,7 @@ LOADED = () if INSTALLED else ("-p", "rdt_conformance.plugin")
 """How a run gets the plugin: pytest refuses to load it by name where it loads it as an installed one."""
 
 
-@pytest.fixture(autouse=True)
-def not_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs inside a worker of xdist are not that worker's."""
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
-
+pytestmark = pytest.mark.usefixtures("not_side_by_side")
 
 TARGET = "reference_transports.inline:InlineTransport"
 BRIEF = ("--no-rdt-report", "--rdt-profile=quick")

@@ -17,7 +17,7 @@ from rdt_conformance.engines.local import local_world
 from rdt_conformance.engines.reference.asleep import Sleepers
 from rdt_conformance.engines.reference.registry import Registration
 from rdt_conformance.engines.reference.schedule import Order, Stop
-from rdt_conformance.engines.world import World
+from rdt_conformance.engines.world import Process, World
 from rdt_conformance.payloads import kind_for
 from reference_transports.inline import InlineTransport
 
@@ -107,12 +107,17 @@ def test_a_call_is_interrupted_once_before_each_of_its_lines(world: World) -> No
     assert any("return InlineMetadata" in stop for stop in stops)
 
 
-@pytest.mark.parametrize("world", [Waits], indirect=True)
-def test_a_blocked_call_is_seen_and_others_go_on(world: World) -> None:
+def described(world: World) -> tuple[Process, bytes, bytes]:
+    """Who is to receive the object "it", and what that takes."""
     source, destination = world.actors(2)
     tensors = source.build(kind_for(torch.Tensor).simple(4))
     metadata = source.extract("it", tensors).result()
-    comm = world.driver.communicator(source, destination).result()
+    return destination, metadata, world.driver.communicator(source, destination).result()
+
+
+@pytest.mark.parametrize("world", [Waits], indirect=True)
+def test_a_blocked_call_is_seen_and_others_go_on(world: World) -> None:
+    destination, metadata, comm = described(world)
     with world.in_order(Switches(), ()):
         receiving = destination.recv("it", metadata, comm)
         destination.abort("it", comm).result()
@@ -121,10 +126,7 @@ def test_a_blocked_call_is_seen_and_others_go_on(world: World) -> None:
 
 @pytest.mark.parametrize("world", [Waits], indirect=True)
 def test_what_nothing_wakes_is_a_hang_in_bounded_time(world: World) -> None:
-    source, destination = world.actors(2)
-    tensors = source.build(kind_for(torch.Tensor).simple(4))
-    metadata = source.extract("it", tensors).result()
-    comm = world.driver.communicator(source, destination).result()
+    destination, metadata, comm = described(world)
     with world.in_order(Switches(), ()):
         receiving = destination.recv("it", metadata, comm)
         with pytest.raises(Hung, match="recv on actor2") as hung:
