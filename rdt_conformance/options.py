@@ -321,6 +321,6 @@ def _complain_about_no_ray(engines: tuple[str, ...], given: dict[str, bool]) -> 
 
 def _complain_about_idle_options(config: pytest.Config) -> None:
     """An option that silently does nothing would look as if it had worked."""
-    idle = [option.name for option in OPTIONS if config.getoption(option.key) and option.name != "--rdt-clauses"]
+    idle = [option.name for option in OPTIONS if config.getoption(option.key) and (option.ini or option.metavar)]
     if idle:
         raise pytest.UsageError(f"{', '.join(idle)}: nothing to do without a transport; add --rdt-transport=TARGET")

@@ -12,7 +12,7 @@ from ray.experimental import CommunicatorMetadata, TensorTransportMetadata
 
 from rdt_conformance import author
 from rdt_conformance.checks.orders import Interruption, Switches
-from rdt_conformance.engines.base import Hung, Lane, Pending
+from rdt_conformance.engines.base import Hung, Pending
 from rdt_conformance.engines.local import local_world
 from rdt_conformance.engines.reference.asleep import Sleepers
 from rdt_conformance.engines.reference.registry import Registration
@@ -54,11 +54,6 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 class LastFirst(Order):
     """Newer jobs first."""
-
-    into_calls = False
-
-    def interrupts(self, process: str, lane: Lane, line: tuple[str, int]) -> bool:
-        return False
 
     def choose(self, stops: Sequence[Stop]) -> Stop:
         return stops[-1]

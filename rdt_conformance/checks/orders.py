@@ -27,8 +27,6 @@ class Switches(Order):
         calls: the numbers of the calls before which there is a switch, in the order in which they begin.
     """
 
-    into_calls = False
-
     def __init__(self, calls: frozenset[int] = frozenset()) -> None:
         self._calls = calls
         self._begun = 0
@@ -37,9 +35,6 @@ class Switches(Order):
     def __repr__(self) -> str:
         switches = " and ".join(f"before call {number}" for number in sorted(self._calls))
         return f"as submitted, but switches {switches}" if switches else "as submitted"
-
-    def interrupts(self, process: str, lane: Lane, line: tuple[str, int]) -> bool:  # noqa: D102
-        return False
 
     def choose(self, stops: Sequence[Stop]) -> Stop:  # noqa: D102
         self._begun += 1
@@ -56,16 +51,11 @@ class Switches(Order):
 class AnyOrder(Order):
     """Whoever is drawn goes on."""
 
-    into_calls = False
-
     def __init__(self, data: st.DataObject) -> None:
         self._data = data
 
     def __repr__(self) -> str:
         return "any"
-
-    def interrupts(self, process: str, lane: Lane, line: tuple[str, int]) -> bool:  # noqa: D102
-        return False
 
     def choose(self, stops: Sequence[Stop]) -> Stop:  # noqa: D102
         # Always of the same kind, as how many have come as far as this may depend on the machine.

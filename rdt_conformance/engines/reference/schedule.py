@@ -56,18 +56,18 @@ class Stop:
 
 
 class Order(ABC):
-    """Chooses. All of it is asked by one thread at a time."""
+    """Chooses, asked by one thread at a time. Calls are not stopped in the middle unless a subclass says so."""
 
-    into_calls: bool
+    into_calls = False
     """Whether calls are to be stopped in the middle at all, which makes them much slower."""
 
     @abstractmethod
     def choose(self, stops: Sequence[Stop]) -> Stop:
         """Who goes on; `stops` come in the order of their jobs, and there is at least one."""
 
-    @abstractmethod
     def interrupts(self, process: str, lane: Lane, line: tuple[str, int]) -> bool:
         """Whether a lane stops before a line (file and number) of the transport's code that it is about to run."""
+        return False
 
 
 class Lanes(Protocol):
