@@ -28,8 +28,7 @@ import secrets
 import socket
 import struct
 import threading
-import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,7 +45,6 @@ MOST_SPARES = 64
 
 _CHALLENGE_BYTES = 16
 _PROOF_BYTES = 32
-_TCP = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
 _SIZE = struct.Struct("!Q")
 _NOT_HERE = 2**64 - 1
 
@@ -76,6 +74,17 @@ def source_of(metadata: TensorTransportMetadata) -> SourceMetadata:
     return metadata
 
 
+class _Socket(socket.socket):
+    """A TCP socket that may be dropped without being closed."""
+
+    def __init__(self, fileno: int | None = None) -> None:
+        super().__init__(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno)
+
+    def __del__(self) -> None:
+        if self.fileno() >= 0:
+            self.close()
+
+
 class Channel:
     """One end of a connection, while it serves the one transfer called `key`.
 
@@ -86,14 +95,10 @@ class Channel:
     def __init__(self, sock: socket.socket, key: str) -> None:
         self.key = key
         self.aborted = False
-        self._use(sock)
+        self._sock = sock
         # Shutting down and closing exclude each other, since a closed socket's number may already be another file's.
         # Reentrant, because a garbage collection inside may run a finalizer that aborts.
         self._lock = threading.RLock()
-
-    def _use(self, sock: socket.socket) -> None:
-        self._sock = sock
-        weakref.finalize(self, sock.close)
 
     def abort(self) -> None:
         """End what goes on here, and whatever would follow. Returns at once; harmless at any time."""
@@ -136,7 +141,6 @@ class Spares:
 
     def __init__(self) -> None:
         self._sources: dict[socket.socket, tuple[Any, Any]] = {}
-        weakref.finalize(self, _close_all, self._sources)
 
     def take(self, source: SourceMetadata) -> socket.socket | None:
         """A connection to this source, if there is one."""
@@ -150,15 +154,12 @@ class Spares:
         """Keep a connection on which nothing is under way."""
         self._sources[sock] = (source.address, source.secret)
         for oldest in list(self._sources)[:-MOST_SPARES]:
-            if self._sources.pop(oldest, None):
-                oldest.close()
+            self._sources.pop(oldest, None)
 
     def _drop_the_dead(self) -> None:
         for sock in list(self._sources):
             source = self._sources.pop(sock, None)
-            if source and _is_dead(sock):
-                sock.close()
-            elif source:
+            if source and not _is_dead(sock):
                 self._sources[sock] = source
 
 
@@ -203,7 +204,7 @@ class ReceiverEnd(Channel):
             move_all(lambda batch: self._sock.recvmsg_into(batch, 0, socket.MSG_WAITALL)[0], buffers)
         with self._lock:
             if not self.aborted:
-                self._spares.add(self._source, socket.socket(*_TCP, fileno=self._sock.detach()))
+                self._spares.add(self._source, _Socket(self._sock.detach()))
 
     def _offer(self) -> int:
         """The number of bytes that the source is about to send."""
@@ -224,8 +225,7 @@ class ReceiverEnd(Channel):
             if self.aborted:
                 raise ConnectionAbortedError(f"transfer {self.key} was aborted")
             self._sock.close()
-            self._use(_unconnected())
-            self._is_spare = False
+            self._sock, self._is_spare = _unconnected(), False
 
     def _connect(self) -> None:
         host, port = self._source.address
@@ -252,7 +252,7 @@ class SourceEnd(Channel):
     """
 
     def __init__(self, sock: socket.socket, secret: bytes) -> None:
-        super().__init__(sock, "from a stranger")
+        super().__init__(_Socket(sock.detach()), "from a stranger")
         self._sending = threading.Lock()
         with self._failing_clearly("not a receiver of ours"):
             self._greet(secret)
@@ -291,13 +291,8 @@ class SourceEnd(Channel):
             super().close()
 
 
-def _close_all(socks: Iterable[socket.socket]) -> None:
-    for sock in socks:
-        sock.close()
-
-
 def _unconnected() -> socket.socket:
-    sock = socket.socket(*_TCP)
+    sock = _Socket()
     # Close by reset: there is nothing left to lose, and both hosts are spared the minute in TIME_WAIT, in which
     # 28,000 connections would use up the ports.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
