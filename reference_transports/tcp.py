@@ -10,11 +10,12 @@ Linux; ``torch.Tensor`` and ``numpy.ndarray`` on the CPU.
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 import weakref
 from collections import deque
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +23,7 @@ from ray.experimental import CommunicatorMetadata, TensorTransportManager, Tenso
 
 from reference_transports._layout import flat_bytes, landing
 from reference_transports._listener import Listener
-from reference_transports._wire import Channel, ReceiverEnd, SourceEnd, Spares, source_of
+from reference_transports._wire import Channel, ReceiverEnd, SourceEnd, Spares, source_of, wait_for_input
 
 
 @dataclass
@@ -32,50 +33,21 @@ class TransferMetadata(CommunicatorMetadata):
     transfer_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
-class _Send:
-    """The source's part of one transfer; another thread than the one that waits for it may do it."""
-
-    def __init__(self, buffers: list[memoryview]) -> None:
-        self._buffers = buffers
-        self._ended = threading.Event()
-        self._failure: tuple[type[Exception], str] | None = None
-
-    def run(self, end: SourceEnd) -> None:
-        """Send to this receiver."""
-        try:
-            end.send(self._buffers)
-        except Exception as error:
-            self._failure = (type(error), str(error))
-        self._ended.set()
-
-    def fail(self, error: Exception) -> None:
-        """End it, without a receiver."""
-        self._failure = (type(error), str(error))
-        self._ended.set()
-
-    def wait(self) -> None:
-        """Return when the bytes are sent, or raise what has gone wrong."""
-        self._ended.wait()
-        if self._failure is not None:
-            kind, text = self._failure  # not the exception itself, which would keep the frames of its thread alive
-            raise kind(text)
-
-
 class TcpTransport(TensorTransportManager):
     """Sends and receives over TCP."""
 
     def __init__(self) -> None:
-        self._listener = Listener(self, self._serve)
+        self._listener = Listener(self, self._arrive)
         self._spares = Spares()
         self._lock = threading.Lock()
-        """Guards what follows. A transfer starts when its send and its receiver are both here."""
-        self._sends: dict[str, _Send] = {}
-        """Those whose receiver has not asked yet."""
-        # An end that is closed vanishes from these two by itself.
-        self._receivers: weakref.WeakValueDictionary[str, SourceEnd] = weakref.WeakValueDictionary()
-        """Those whose send has not been called yet."""
-        self._ends: weakref.WeakSet[Channel] = weakref.WeakSet()
-        """All that serve a transfer, or have."""
+        """Guards what follows."""
+        self._silent: set[SourceEnd] = set()
+        """Connections to receivers that have not asked for anything yet, or have not been heard."""
+        self._asking: dict[str, SourceEnd] = {}
+        """Those whose send has not come yet, by the transfer that they ask for."""
+        self._bells: set[int] = set()
+        """For each send that waits a file to ring: something has changed."""
+        self._busy: weakref.WeakSet[Channel] = weakref.WeakSet()
         # An abort may come before the send or recv that it is meant for starts. Ids are never used again, so keeping
         # the last few can do no harm to another transfer.
         self._aborted: deque[str] = deque(maxlen=256)
@@ -121,16 +93,14 @@ class TcpTransport(TensorTransportManager):
         Raises:
             ConnectionError: the receiver is gone, or the transfer was aborted.
         """
-        send = _Send([flat_bytes(tensor) for tensor in tensors])
-        transfer_id = _transfer_id(communicator_metadata)
-        with self._lock:
-            self._raise_if_aborted(transfer_id)
-            end = self._receivers.pop(transfer_id, None)
-            if end is None:
-                self._sends[transfer_id] = send
-        if end is not None:
-            send.run(end)
-        send.wait()
+        buffers = [flat_bytes(tensor) for tensor in tensors]
+        end = self._meet(_transfer_id(communicator_metadata))
+        try:
+            end.send(buffers)
+        except BaseException:
+            end.close()
+            raise
+        self._arrive(end)
 
     def recv_multiple_tensors(
         self,
@@ -149,49 +119,77 @@ class TcpTransport(TensorTransportManager):
         with closing(ReceiverEnd(_transfer_id(communicator_metadata), source, self._spares)) as end:
             with self._lock:
                 self._raise_if_aborted(end.key)
-                self._ends.add(end)
+                self._busy.add(end)
             end.ask()
             tensors = landing(source.tensor_meta, target_buffers)
             end.receive(tensors)
         return tensors
 
     def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
-        """Nothing: nothing was registered."""
+        """Nothing was registered. But receivers may have died, and their connections are of no more use."""
+        with self._lock:
+            self._silent = {end for end in self._silent if not end.receiver_is_gone()}
+            self._asking = {key: end for key, end in self._asking.items() if not end.receiver_is_gone()}
 
     def abort_transport(self, obj_id: str, communicator_metadata: CommunicatorMetadata) -> None:
         """End the send or recv of this transfer, whether it is in flight or still to come."""
         transfer_id = _transfer_id(communicator_metadata)
         with self._lock:
             self._aborted.append(transfer_id)
-            for end in self._ends:
+            self._asking.pop(transfer_id, None)
+            for end in self._busy:
                 if end.key == transfer_id:
                     end.abort()
-            send = self._sends.pop(transfer_id, None)
-        if send is not None:
-            send.fail(_aborted(transfer_id))
+            self._ring()
 
-    def _serve(self, end: SourceEnd, transfer_id: str) -> bool:
-        """A receiver asks. If its send has been called, this is the thread that does it."""
+    def _arrive(self, end: SourceEnd) -> bool:
+        """From now on a send may hear this receiver."""
         with self._lock:
-            self._raise_if_aborted(transfer_id)
-            if end.aborted:  # by an abort of the transfer before that came late: the receiver will ask on another
-                raise _aborted(end.key)
-            end.key = transfer_id
-            self._ends.add(end)
-            send = self._sends.pop(transfer_id, None)
-            if send is None:
-                self._receivers[transfer_id] = end
-        if send is not None:
-            send.run(end)
-        return True
+            self._busy.discard(end)
+            self._silent.add(end)
+            self._ring()
+        return False
+
+    def _meet(self, transfer_id: str) -> SourceEnd:
+        """Wait until the receiver of this transfer asks for it."""
+        bell = os.eventfd(0)
+        try:
+            while True:
+                with self._lock:
+                    self._raise_if_aborted(transfer_id)
+                    if transfer_id in self._asking:
+                        end = self._asking.pop(transfer_id)
+                        self._busy.add(end)
+                        return end
+                    self._bells.add(bell)
+                    silent = {end.fileno(): end for end in self._silent}
+                ready = wait_for_input([bell, *silent])
+                if bell in ready:
+                    os.eventfd_read(bell)
+                self._hear([silent[number] for number in ready if number != bell])
+        finally:
+            with self._lock:
+                self._bells.discard(bell)
+            os.close(bell)
+
+    def _hear(self, ends: list[SourceEnd]) -> None:
+        """Learn what these receivers ask for."""
+        with self._lock:
+            for end in self._silent.intersection(ends):  # another send may have been faster
+                self._silent.discard(end)
+                with suppress(ConnectionError):  # it is gone
+                    transfer_id = end.hear_request()
+                    if not end.aborted and transfer_id not in self._aborted:
+                        self._asking[transfer_id] = end
+                        self._ring()
+
+    def _ring(self) -> None:
+        for bell in self._bells:
+            os.eventfd_write(bell, 1)
 
     def _raise_if_aborted(self, transfer_id: str) -> None:
         if transfer_id in self._aborted:
-            raise _aborted(transfer_id)
-
-
-def _aborted(transfer_id: str) -> ConnectionAbortedError:
-    return ConnectionAbortedError(f"transfer {transfer_id} was aborted")
+            raise ConnectionAbortedError(f"transfer {transfer_id} was aborted")
 
 
 def _transfer_id(metadata: CommunicatorMetadata) -> str:

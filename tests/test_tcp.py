@@ -59,10 +59,11 @@ def test_a_receiver_that_left_before_the_send_is_forgotten(pair: Pair) -> None:
     metadata, communicator = pair.extract("obj", tensors), pair.communicator()
     before = files()
     blocked = pair.recv("obj", metadata, communicator)
-    until(lambda: bool(pair.source._receivers))
+    until(lambda: bool(pair.source._silent))
     pair.destination.abort_transport("obj", communicator)
     assert isinstance(blocked.exception(SOON), ConnectionAbortedError)
-    until(lambda: not pair.source._receivers and files() == before)
+    pair.free("obj", metadata, tensors)
+    assert not pair.source._silent and files() == before
 
 
 def test_a_send_ends_when_its_receiver_has_no_room_for_it(pair: Pair) -> None:
@@ -83,12 +84,12 @@ def test_an_abort_ends_one_transfer_of_a_connection(pair: Pair, send_first: bool
         earlier, communicator = pair.communicators[-1], pair.communicator()
         if send_first:
             sent = pair.send(tensors, metadata, communicator)
-            until(lambda: bool(pair.source._sends))
+            until(lambda: bool(pair.source._bells))
             pair.source.abort_transport("obj", earlier)
             received = pair.recv("obj", metadata, communicator)
         else:
             received = pair.recv("obj", metadata, communicator)
-            until(lambda: bool(pair.source._receivers))
+            until(lambda: bool(pair.source._silent))
             pair.source.abort_transport("obj", earlier)
             sent = pair.send(tensors, metadata, communicator)
         sent.result(SOON)
@@ -100,7 +101,7 @@ def test_a_failed_send_keeps_no_tensors(pair: Pair) -> None:
     watched = weakref.ref(tensors[0])
     metadata, communicator = pair.extract("obj", tensors), pair.communicator()
     sent = pair.send(tensors, metadata, communicator)
-    until(lambda: bool(pair.source._sends))
+    until(lambda: bool(pair.source._bells))
     pair.source.abort_transport("obj", communicator)
     gc.disable()
     try:
