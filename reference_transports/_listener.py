@@ -22,11 +22,11 @@ class Listener:
 
     Args:
         transport: held weakly; when it is dropped, the listener and its connections close.
-        serve: a method of the transport, called with the source's end of a connection when there is a request to hear.
-            It gives whether to call it again for the next one; if not, the end is its own from then on.
+        serve: a method of the transport, called with the source's end of a connection and the key that the receiver
+            asks for. It gives whether another request may follow; if not, the end is its to close.
     """
 
-    def __init__(self, transport: TensorTransportManager, serve: Callable[[SourceEnd], bool]) -> None:
+    def __init__(self, transport: TensorTransportManager, serve: Callable[[SourceEnd, str], bool]) -> None:
         self.secret = secrets.token_bytes(32)
         self._serve = weakref.WeakMethod(serve)
         # Owners build the transport too, and never send.
@@ -85,13 +85,14 @@ class Listener:
                 self._ends.discard(end)
 
     def _serve_next(self, end: SourceEnd) -> bool:
-        """Serve the next request. The transport is not held while none comes."""
-        if not self._closed:
-            end.wait_for_request()
-        serve = self._serve()
-        if serve is None or self._closed:
+        """Hear and serve a request. The transport is not held while none comes."""
+        if self._closed:
             raise ConnectionAbortedError
-        return serve(end)
+        key = end.hear().decode()
+        serve = self._serve()
+        if serve is None:
+            raise ConnectionAbortedError
+        return serve(end, key)
 
 
 def own_address() -> str:

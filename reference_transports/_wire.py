@@ -25,11 +25,10 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import secrets
-import select
 import socket
 import struct
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -101,10 +100,6 @@ class Channel:
         # Reentrant, because a garbage collection inside may run a finalizer that aborts.
         self._lock = threading.RLock()
 
-    def fileno(self) -> int:
-        """The number of the socket, to wait for input."""
-        return self._sock.fileno()
-
     def abort(self) -> None:
         """End what goes on here, and whatever would follow. Returns at once; harmless at any time."""
         with self._lock, suppress(OSError):
@@ -164,7 +159,7 @@ class Spares:
     def _drop_the_dead(self) -> None:
         for sock in list(self._sources):
             source = self._sources.pop(sock, None)
-            if source and not _is_gone(sock):
+            if source and not _is_dead(sock):
                 self._sources[sock] = source
 
 
@@ -250,12 +245,15 @@ class ReceiverEnd(Channel):
 class SourceEnd(Channel):
     """The end of the source, who accepted; its `key` is what the receiver asked for last.
 
+    Besides the thread that hears the requests, which closes it, another may send.
+
     Raises:
         ConnectionError: whoever connected is no receiver of ours, and was sent away.
     """
 
     def __init__(self, sock: socket.socket, secret: bytes) -> None:
         super().__init__(_Socket(sock.detach()), "from a stranger")
+        self._sending = threading.Lock()
         with self._failing_clearly("not a receiver of ours"):
             self._greet(secret)
 
@@ -270,22 +268,15 @@ class SourceEnd(Channel):
         self._sock.sendall(_prove(secret, b"source", both))
         self._sock.settimeout(None)
 
-    def wait_for_request(self) -> None:
-        """Return when there is something to hear."""
-        with self._failing_clearly("the receiver is gone"):
-            if not self._sock.recv(1, socket.MSG_PEEK):
-                raise EOFError("it has closed the connection")
-
-    def hear_request(self) -> str:
-        """What the receiver asks for."""
-        self.key = self.hear().decode()
-        return self.key
-
     def send(self, buffers: Sequence[memoryview]) -> None:
         """Send the bytes in the buffers, straight from there."""
         size = memoryview(_SIZE.pack(sum(buffer.nbytes for buffer in buffers)))
-        with self._failing_clearly("the receiver is gone"):
-            move_all(self._sock.sendmsg, [size, *buffers])
+        try:
+            with self._failing_clearly("the receiver is gone"), self._sending:
+                move_all(self._sock.sendmsg, [size, *buffers])
+        except BaseException:
+            self.abort()  # what was sent is of no use without the rest
+            raise
 
     def refuse(self) -> None:
         """Say that there is nothing under this key."""
@@ -293,8 +284,15 @@ class SourceEnd(Channel):
             self._sock.sendall(_SIZE.pack(_NOT_HERE))
 
     def receiver_is_gone(self) -> bool:
-        """Whether the receiver has closed or died."""
-        return _is_gone(self._sock)
+        """Whether the receiver, who waits to be served, has closed or died."""
+        return _is_dead(self._sock)
+
+    def close(self) -> None:
+        """End what is being sent, and give the socket back."""
+        with self._lock, suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        with self._sending:
+            super().close()
 
 
 def _unconnected() -> socket.socket:
@@ -313,19 +311,15 @@ def _tune(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-def _is_gone(peer: socket.socket) -> bool:
-    """Whether the other side has closed or died."""
-    poll = select.poll()
-    poll.register(peer, select.POLLRDHUP)
-    return bool(poll.poll(0))
-
-
-def wait_for_input(files: Iterable[int]) -> list[int]:
-    """Those from which something can be read, as soon as there are any."""
-    poll = select.poll()
-    for number in files:
-        poll.register(number, select.POLLIN)
-    return [number for number, _ in poll.poll()]
+def _is_dead(sock: socket.socket) -> bool:
+    """Whether the other side, from which nothing is to come just now, has closed or died."""
+    try:
+        sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _prove(secret: bytes, role: bytes, challenges: bytes) -> bytes:

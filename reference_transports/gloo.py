@@ -188,13 +188,13 @@ class GlooTransport(TensorTransportManager):
                     place.abort()
             self._changed.notify_all()
 
-    def _arrive(self, end: SourceEnd) -> bool:
+    def _arrive(self, end: SourceEnd, pair: str) -> bool:
         """A destination asks for a group; an earlier one of the same pair has given up."""
-        pair = end.hear_request()
         with self._changed:
             self._forget_the_dead()
             if pair in self._arrived:
                 self._arrived[pair].close()
+            end.key = pair
             self._arrived[pair] = end
             self._changed.notify_all()
         return False

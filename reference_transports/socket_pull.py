@@ -183,9 +183,8 @@ class SocketPullTransport(TensorTransportManager):
         for transfer in transfers:
             transfer.end.abort()
 
-    def _serve(self, end: SourceEnd) -> bool:
+    def _serve(self, end: SourceEnd, obj_id: str) -> bool:
         """Give a receiver what it asks for. The tensors live, freed or not, until this is done."""
-        obj_id = end.hear_request()
         with self._lock:
             tensors = self._objects.get(obj_id)
         if tensors is None:

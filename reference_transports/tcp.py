@@ -2,20 +2,23 @@
 
 Ray calls `send_multiple_tensors` on the source and `recv_multiple_tensors` on the destination, in no certain order.
 They meet by the transfer's own id, which the owner draws in `get_communicator_metadata`: any number of transfers
-between the same two actors, of the same or of several objects, stay apart. The bytes go from tensor memory to tensor
-memory through the two sockets, with no copy in between. How the sockets are used is in `_wire`.
+between the same two actors, of the same or of several objects, stay apart. Each has a connection of its own while it
+lasts, so the two directions, and transfers that wait for a slow receiver, do not hinder each other. The bytes go from
+tensor memory to tensor memory through the two sockets, with no copy in between. How the sockets are used is in `_wire`.
+
+One connection carries all bytes of a transfer: on one host, several are no faster as long as the processor does all
+the copying.
 
 Linux; ``torch.Tensor`` and ``numpy.ndarray`` on the CPU.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 import uuid
 import weakref
 from collections import deque
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +26,7 @@ from ray.experimental import CommunicatorMetadata, TensorTransportManager, Tenso
 
 from reference_transports._layout import flat_bytes, landing
 from reference_transports._listener import Listener
-from reference_transports._wire import Channel, ReceiverEnd, SourceEnd, Spares, source_of, wait_for_input
+from reference_transports._wire import Channel, ReceiverEnd, SourceEnd, Spares, source_of
 
 
 @dataclass
@@ -37,17 +40,15 @@ class TcpTransport(TensorTransportManager):
     """Sends and receives over TCP."""
 
     def __init__(self) -> None:
-        self._listener = Listener(self, self._arrive)
+        self._listener = Listener(self, self._serve)
         self._spares = Spares()
-        self._lock = threading.Lock()
-        """Guards what follows."""
-        self._silent: set[SourceEnd] = set()
-        """Connections to receivers that have not asked for anything yet, or have not been heard."""
-        self._asking: dict[str, SourceEnd] = {}
-        """Those whose send has not come yet, by the transfer that they ask for."""
-        self._bells: set[int] = set()
-        """For each send that waits a file to ring: something has changed."""
-        self._busy: weakref.WeakSet[Channel] = weakref.WeakSet()
+        self._changed = threading.Condition()
+        """Guards what follows, and tells sends of a receiver that asks and of an abort."""
+        # An end that is closed vanishes from the next two by itself.
+        self._asking: weakref.WeakValueDictionary[str, SourceEnd] = weakref.WeakValueDictionary()
+        """Receivers whose send has not come yet, by the transfer that they ask for."""
+        self._ends: weakref.WeakSet[Channel] = weakref.WeakSet()
+        """All that have been used for a transfer, and may be still."""
         # An abort may come before the send or recv that it is meant for starts. Ids are never used again, so keeping
         # the last few can do no harm to another transfer.
         self._aborted: deque[str] = deque(maxlen=256)
@@ -94,13 +95,11 @@ class TcpTransport(TensorTransportManager):
             ConnectionError: the receiver is gone, or the transfer was aborted.
         """
         buffers = [flat_bytes(tensor) for tensor in tensors]
-        end = self._meet(_transfer_id(communicator_metadata))
-        try:
-            end.send(buffers)
-        except BaseException:
-            end.close()
-            raise
-        self._arrive(end)
+        transfer_id = _transfer_id(communicator_metadata)
+        with self._changed:
+            end = self._changed.wait_for(lambda: self._receiver_of(transfer_id))
+        assert end is not None
+        end.send(buffers)
 
     def recv_multiple_tensors(
         self,
@@ -117,75 +116,42 @@ class TcpTransport(TensorTransportManager):
         """
         source = source_of(tensor_transport_metadata)
         with closing(ReceiverEnd(_transfer_id(communicator_metadata), source, self._spares)) as end:
-            with self._lock:
+            with self._changed:
                 self._raise_if_aborted(end.key)
-                self._busy.add(end)
+                self._ends.add(end)
             end.ask()
             tensors = landing(source.tensor_meta, target_buffers)
             end.receive(tensors)
         return tensors
 
     def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
-        """Nothing was registered. But receivers may have died, and their connections are of no more use."""
-        with self._lock:
-            self._silent = {end for end in self._silent if not end.receiver_is_gone()}
-            self._asking = {key: end for key, end in self._asking.items() if not end.receiver_is_gone()}
+        """Nothing: nothing was registered."""
 
     def abort_transport(self, obj_id: str, communicator_metadata: CommunicatorMetadata) -> None:
         """End the send or recv of this transfer, whether it is in flight or still to come."""
         transfer_id = _transfer_id(communicator_metadata)
-        with self._lock:
+        with self._changed:
             self._aborted.append(transfer_id)
-            self._asking.pop(transfer_id, None)
-            for end in self._busy:
+            for end in self._ends:
                 if end.key == transfer_id:
                     end.abort()
-            self._ring()
+            self._changed.notify_all()
 
-    def _arrive(self, end: SourceEnd) -> bool:
-        """From now on a send may hear this receiver."""
-        with self._lock:
-            self._busy.discard(end)
-            self._silent.add(end)
-            self._ring()
-        return False
+    def _serve(self, end: SourceEnd, transfer_id: str) -> bool:
+        """A receiver asks, before or after its send has come."""
+        with self._changed:
+            self._raise_if_aborted(transfer_id)
+            if end.aborted:  # by an abort of the transfer before that came late: the receiver will ask on another
+                raise ConnectionAbortedError
+            end.key = transfer_id
+            self._ends.add(end)
+            self._asking[transfer_id] = end
+            self._changed.notify_all()
+        return True
 
-    def _meet(self, transfer_id: str) -> SourceEnd:
-        """Wait until the receiver of this transfer asks for it."""
-        bell = os.eventfd(0)
-        try:
-            while True:
-                with self._lock:
-                    self._raise_if_aborted(transfer_id)
-                    if transfer_id in self._asking:
-                        end = self._asking.pop(transfer_id)
-                        self._busy.add(end)
-                        return end
-                    self._bells.add(bell)
-                    silent = {end.fileno(): end for end in self._silent}
-                ready = wait_for_input([bell, *silent])
-                if bell in ready:
-                    os.eventfd_read(bell)
-                self._hear([silent[number] for number in ready if number != bell])
-        finally:
-            with self._lock:
-                self._bells.discard(bell)
-            os.close(bell)
-
-    def _hear(self, ends: list[SourceEnd]) -> None:
-        """Learn what these receivers ask for."""
-        with self._lock:
-            for end in self._silent.intersection(ends):  # another send may have been faster
-                self._silent.discard(end)
-                with suppress(ConnectionError):  # it is gone
-                    transfer_id = end.hear_request()
-                    if not end.aborted and transfer_id not in self._aborted:
-                        self._asking[transfer_id] = end
-                        self._ring()
-
-    def _ring(self) -> None:
-        for bell in self._bells:
-            os.eventfd_write(bell, 1)
+    def _receiver_of(self, transfer_id: str) -> SourceEnd | None:
+        self._raise_if_aborted(transfer_id)
+        return self._asking.pop(transfer_id, None)
 
     def _raise_if_aborted(self, transfer_id: str) -> None:
         if transfer_id in self._aborted:

@@ -201,7 +201,7 @@ def test_an_abort_ends_the_blocked_receiver_and_nobody_else(pair: Pair) -> None:
     bystander = Pair(type(pair.source))
     with paused(pair.source) if pair.source.is_one_sided() else nullcontext():
         blocked = pair.recv("obj", metadata, communicator, [buffer])
-        until(lambda: "rdt-socket-server" in threads() or bool(getattr(pair.source, "_silent", ())))
+        until(lambda: "rdt-socket-server" in threads() or bool(getattr(pair.source, "_asking", ())))
         bystander.destination = pair.destination  # and another source
         assert torch.equal(bystander.transfer("other", tensors)[0], tensors[0])
         assert not blocked.done()
@@ -223,7 +223,7 @@ def test_nothing_is_left_behind(pair: Pair) -> None:
     tensors = [torch.arange(100)]
     pair.transfer("warm", tensors)
     pair.free("warm")
-    resting = ["rdt-socket-listener", *(["rdt-socket-server"] if pair.source.is_one_sided() else [])]
+    resting = ["rdt-socket-listener", "rdt-socket-server"]
     until(lambda: threads() == resting)
     before = files()
     metadata: Any = None
