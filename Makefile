@@ -1,4 +1,4 @@
-# Needs python3.11 (or python3) and make; everything else is installed into .venv.
+# Needs python3.11 (or python3) and make, and for the tests chromium; everything else is installed into .venv.
 #
 #   make conformance   the suite on a transport; the last lines say what the verdict is and where the report lies
 #   make test          lint, types and the tests of the harness itself
@@ -15,7 +15,8 @@ test: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
-	$(BIN)/pytest tests --ignore=tests/test_faulty.py
+	$(BIN)/pytest tests --ignore=tests/test_faulty.py --ignore=tests/browser -n 2
+	$(BIN)/pytest tests/browser
 	$(BIN)/pytest tests/test_faulty.py -n 3
 
 conformance: .venv/installed

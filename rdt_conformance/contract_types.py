@@ -34,7 +34,7 @@ class Area(enum.Enum):
 
 
 class Applies(enum.Enum):
-    """Which transports a clause speaks of. Capabilities are those of `rdt_conformance.target.Capability`."""
+    """Which transports a clause speaks of; `rdt_conformance.capabilities.Capabilities` knows which these are."""
 
     ALWAYS = "every transport"
     ONE_SIDED = "one-sided transports"

@@ -40,6 +40,12 @@ def environment() -> dict[str, Any]:
     }
 
 
+def versions() -> dict[str, str]:
+    """Of the packages on which it depends what an example does, those that are installed."""
+    found = {name: _version(name) for name in ("rdt-conformance", "ray", "torch", "numpy", "hypothesis")}
+    return {name: version for name, version in found.items() if version is not None}
+
+
 def _cpu_model() -> str:
     try:
         found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)

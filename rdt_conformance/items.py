@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -49,12 +48,3 @@ def result_without_run(item: pytest.Item, outcome: Outcome, reason: str) -> Chec
     """The result of a check that did not get to its first example."""
     check = must_check_of(item)
     return CheckResult(check.name, engine_of(item), check.clauses, outcome, reason=reason)
-
-
-def properties(result: CheckResult) -> Iterator[tuple[str, str]]:
-    """The little of a result that tools for JUnit files can show."""
-    broken = [failure.clause for failure in result.failures]
-    yield "rdt_outcome", "warned" if result.outcome == "passed" and broken else result.outcome
-    yield "rdt_clauses", " ".join(result.clauses)
-    if broken:
-        yield "rdt_broken", " ".join(broken)

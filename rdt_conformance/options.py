@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from rdt_conformance.replay import Replay, ReplayProblem
+
 GROUP = "rdt-conformance"
 SHORT_NAME = "--transport"
 """A common name: registered as a synonym of ``--rdt-transport``, and only where the project does not use it itself."""
@@ -95,6 +97,12 @@ OPTIONS = (
         metavar="N",
         default="1",
     ),
+    Option(
+        "--rdt-replay",
+        "show one failure again: the token that was printed with it says which check, on what, and every choice in it",
+        metavar="TOKEN",
+        ini=False,
+    ),
     Option("--rdt-clauses", "show every clause of the contract and the checks that cover it, then exit", ini=False),
 )
 
@@ -117,6 +125,8 @@ class Settings:
     address: str | None
     """Of an existing Ray cluster; None: a private one."""
     nodes: int
+    replay: Replay | None = None
+    """The one example that is run; None: a whole run."""
 
 
 def register(parser: pytest.Parser) -> None:
@@ -152,22 +162,55 @@ def read(config: pytest.Config) -> Settings | None:
     if transport is None:
         _complain_about_idle_options(config)
         return None
+    replay = _replay(config)
+    if replay is not None:
+        return _settings(config, transport, (replay.engine,), replay.nodes, replay.profile, replay.seed, replay)
     engines = _engines(config)
     nodes = _number(config, "--rdt-nodes", 1, MOST_NODES)
     address = _text(config, "--rdt-address")
     _complain_about_no_ray(engines, {"--rdt-address": address is not None, "--rdt-nodes": nodes not in (None, 1)})
+    profile = _one(config, "--rdt-profile") or "standard"
+    return _settings(config, transport, engines, nodes or 1, profile, _number(config, "--rdt-seed", 0), None)
+
+
+def _settings(
+    config: pytest.Config,
+    transport: str,
+    engines: tuple[str, ...],
+    nodes: int,
+    profile: str,
+    seed: int | None,
+    replay: Replay | None,
+) -> Settings:
     return Settings(
         transport=transport,
         from_command_line=config.getoption("rdt_transport") is not None,
         engines=engines,
         devices=_several(config, "--rdt-devices"),
         data_type=_one(config, "--rdt-data-type"),
-        profile=_one(config, "--rdt-profile") or "standard",
+        profile=profile,
         report=None if _flag(config, "--no-rdt-report") else _text(config, "--rdt-report") or "rdt-report",
-        seed=_number(config, "--rdt-seed", 0),
-        address=address,
-        nodes=nodes or 1,
+        seed=seed,
+        address=_text(config, "--rdt-address"),
+        nodes=nodes,
+        replay=replay,
     )
+
+
+_IN_TOKEN = ("--rdt-engine", "--rdt-nodes", "--rdt-profile", "--rdt-seed")
+
+
+def _replay(config: pytest.Config) -> Replay | None:
+    token = _text(config, "--rdt-replay")
+    if token is None:
+        return None
+    told_twice = [name for name in _IN_TOKEN if config.getoption(_option(name).key) is not None]
+    if told_twice:
+        raise pytest.UsageError(f"{', '.join(told_twice)}: the token of --rdt-replay says that already; leave it out")
+    try:
+        return Replay.decode(token)
+    except ReplayProblem as problem:
+        raise pytest.UsageError(f"--rdt-replay: {problem}") from None
 
 
 def _help(option: Option) -> str:
@@ -188,7 +231,9 @@ def _text(config: pytest.Config, name: str) -> str | None:
     """The value of an option: from the command line, else from the ini file, else None."""
     key = _option(name).key
     given = config.getoption(key)
-    return given if given is not None else config.getini(key) or None
+    if given is not None or not _option(name).ini:
+        return given
+    return config.getini(key) or None
 
 
 def _number(config: pytest.Config, name: str, least: int, most: int | None = None) -> int | None:
@@ -246,6 +291,6 @@ def _complain_about_no_ray(engines: tuple[str, ...], given: dict[str, bool]) -> 
 
 def _complain_about_idle_options(config: pytest.Config) -> None:
     """An option that silently does nothing would look as if it had worked."""
-    idle = [option.name for option in OPTIONS if config.getoption(option.key) and option.ini]
+    idle = [option.name for option in OPTIONS if config.getoption(option.key) and option.name != "--rdt-clauses"]
     if idle:
         raise pytest.UsageError(f"{', '.join(idle)}: nothing to do without a transport; add --rdt-transport=TARGET")

@@ -35,6 +35,19 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Twin:
+    """An example of the same check that went well, as near to the failing one as any: what makes the difference?"""
+
+    example: tuple[str, ...] = ()
+    history: tuple[Step, ...] = ()
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Twin:
+        """Read one out of `CheckResult.to_json`."""
+        return cls(tuple(data["example"]), tuple(Step(**step) for step in data["history"]))
+
+
+@dataclass(frozen=True)
 class Failure:
     """One broken clause: a sentence, the shortest history that shows it, and how to see it again."""
 
@@ -51,6 +64,19 @@ class Failure:
     flaky: bool = False
     """It failed once and not again on the same input: a race, or state left by earlier transfers."""
     replay: str = ""
+    twin: Twin | None = None
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Failure:
+        """Read one out of `CheckResult.to_json`."""
+        return cls(
+            **{
+                **data,
+                "example": tuple(data["example"]),
+                "history": tuple(Step(**step) for step in data["history"]),
+                "twin": Twin.from_json(data["twin"]) if data["twin"] else None,
+            }
+        )
 
 
 @dataclass
@@ -84,21 +110,11 @@ class CheckResult:
         Raises:
             TypeError: a field is missing or unknown.
         """
-        failures = tuple(
-            Failure(
-                **{
-                    **item,
-                    "example": tuple(item["example"]),
-                    "history": tuple(Step(**step) for step in item["history"]),
-                }
-            )
-            for item in data["failures"]
-        )
         return cls(
             **{
                 **data,
                 "clauses": tuple(data["clauses"]),
                 "seen": tuple(data["seen"]),
-                "failures": failures,
+                "failures": tuple(map(Failure.from_json, data["failures"])),
             }
         )

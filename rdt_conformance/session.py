@@ -6,25 +6,24 @@ Registered by `rdt_conformance.plugin` only when a transport is named.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis.configuration import set_hypothesis_home_dir
 
-from rdt_conformance import contract, interrupts, paths, pickling, verdict as judging
+from rdt_conformance import contract, interrupts, junit, paths, pickling, verdict as judging
 from rdt_conformance.author import describe
+from rdt_conformance.caches import without_caches
 from rdt_conformance.checks import CheckBroken
 from rdt_conformance.checks.bench import Bench
 from rdt_conformance.engines.engines import Engines
 from rdt_conformance.engines.ray_session import RayProblem
-from rdt_conformance.environment import environment
+from rdt_conformance.environment import environment, versions
 from rdt_conformance.items import (
     RESULT,
     attach,
@@ -32,12 +31,12 @@ from rdt_conformance.items import (
     engine_of,
     has_result,
     must_check_of,
-    properties,
     result_without_run,
 )
 from rdt_conformance.leaving import leave_in_time
 from rdt_conformance.options import Settings
 from rdt_conformance.report import json_report, terminal
+from rdt_conformance.report.saving import ReportProblem, demand_writable
 from rdt_conformance.results import CheckResult, Outcome
 from rdt_conformance.target import Target, TargetProblem, resolve
 
@@ -136,7 +135,16 @@ class Session:
             *self.target.header_lines(),
             f"rdt run: engine {', '.join(self._engines_of_run)}, profile {settings.profile}, "
             f"--rdt-seed={self.seed}, {nodes}ray {packages['ray']}{joined}, torch {packages['torch']}",
+            *self._replay_lines(),
         ]
+
+    def _replay_lines(self) -> list[str]:
+        replay = self._settings.replay
+        if replay is None:
+            return []
+        differing = replay.differing(versions())
+        others = f"; NOT the same as when it was recorded: {', '.join(differing)}" if differing else ""
+        return [f"rdt replay: one example of {replay.check}{others}"]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -164,6 +172,7 @@ class Session:
             start = self._engines.start
             alone = self._selected.total() == 1
             self._bench = Bench(self.target, engine, start, self._settings.profile, self.seed, alone=alone)
+            self._bench.replay = self._settings.replay
         return self._bench
 
     def _close_bench(self) -> None:
@@ -174,6 +183,9 @@ class Session:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Leave out the checks that have nothing to say about this transport on this engine."""
+        replay = self._settings.replay
+        if replay is not None and not any(check.name == replay.check for item in items if (check := check_of(item))):
+            raise pytest.UsageError(f"--rdt-replay: there is no check {replay.check} in this version")
         idle = [item for item in items if check_of(item) and not self._applies(item)]
         if idle:
             items[:] = [item for item in items if item not in idle]
@@ -187,11 +199,13 @@ class Session:
 
     def _applies(self, item: pytest.Item) -> bool:
         # The first clause says whom a check is for; the others are decided along the way.
-        check = must_check_of(item)
+        check, replay = must_check_of(item), self._settings.replay
+        if replay is not None and check.name != replay.check:
+            return False
         if not check.clauses:
             return engine_of(item) == check.engine and self._settings.profile in check.profiles
         first = contract.clause(check.clauses[0])
-        if check.ray_limit and engine_of(item) == "ray":
+        if (check.ray_limit and engine_of(item) == "ray") or (check.interleaves and engine_of(item) != "local"):
             return False
         return self.target.applies(first) and engine_of(item) in first.engines
 
@@ -207,7 +221,7 @@ class Session:
         self._running = not session.config.option.collectonly
         if self._running and self._settings.address is not None:
             self._join_ray()
-        with interrupts.heeded(), _without_caches() if self._whole else nullcontext():
+        with interrupts.heeded(), without_caches() if self._whole else nullcontext():
             return (yield)
 
     def _join_ray(self) -> None:
@@ -265,7 +279,7 @@ class Session:
         told = [value for name, value in report.user_properties if name == RESULT]
         results = [CheckResult.from_json(json.loads(str(text))) for text in told]
         report.user_properties = [pair for pair in report.user_properties if pair[0] != RESULT]
-        report.user_properties += [pair for result in results for pair in properties(result)]
+        report.user_properties += [pair for result in results for pair in junit.properties(result)]
         if report.when == "teardown":
             self._other_failures |= report.failed
         else:
@@ -286,6 +300,7 @@ class Session:
 
     # --- after the run --------------------------------------------------------------------------------------------
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Judge, write the report and set the exit status; a run that pytest ended early keeps pytest's."""
         judged = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
@@ -330,7 +345,7 @@ class Session:
 
     def _selected_all(self, session: pytest.Session) -> bool:
         option = self._config.option
-        narrowed = any(getattr(option, name, None) for name in NARROWING)
+        narrowed = self._settings.replay is not None or any(getattr(option, name, None) for name in NARROWING)
         return self._whole and not narrowed and not session.shouldfail and not session.shouldstop
 
     def _status(self, verdict: Verdict) -> int:
@@ -346,13 +361,16 @@ class Session:
     def _write_report(self, verdict: Verdict) -> None:
         if self._report_folder is None:
             return
+        from rdt_conformance.report import folder, markdown  # what draws pages is needed now and not before
+
         settings = self._settings
         run = {"seed": self.seed, "profile": settings.profile, "engines": self._engines_of_run}
         try:
-            self._report_path = json_report.write(
-                self._report_folder, verdict, self.target, self._results, environment() | run
-            )
-        except json_report.ReportProblem as problem:
+            document = json_report.build(verdict, self.target, self._results, environment() | run)
+            junit.tell(self._config, document)
+            self._report_path = folder.write(self._report_folder, document)
+            markdown.show_in_github(markdown.render(document))
+        except ReportProblem as problem:
             self._report_problem = str(problem)
 
     def _choose_seed(self) -> int:
@@ -361,19 +379,6 @@ class Session:
         if self._workerinput is not None:
             return self._workerinput["rdt_seed"]
         return secrets.randbelow(2**32)
-
-
-@contextmanager
-def _without_caches() -> Iterator[None]:
-    """Leave Hypothesis no place for the caches that it would write into the author's folder.
-
-    It does without them. A temporary folder would stay behind when the run is killed.
-    """
-    set_hypothesis_home_dir(os.path.join(os.devnull, "hypothesis"))
-    try:
-        yield
-    finally:
-        set_hypothesis_home_dir(None)
 
 
 def _engines(settings: Settings, target: Target) -> tuple[str, ...]:
@@ -398,7 +403,8 @@ def _report_folder(config: pytest.Config, settings: Settings) -> Path | None:
     if settings.report is None:
         return None
     folder = config.invocation_params.dir / settings.report
-    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise pytest.UsageError(f"--rdt-report: nothing can be written to {there}")
+    try:
+        demand_writable(folder)
+    except ReportProblem as problem:
+        raise pytest.UsageError(f"--rdt-report: {problem}") from None
     return folder

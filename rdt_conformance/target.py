@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from rdt_conformance import author, locate
-from rdt_conformance.contract import Applies, Clause
+from rdt_conformance.capabilities import Capabilities
+from rdt_conformance.contract import Clause
 from rdt_conformance.locate import TargetProblem
 from rdt_conformance.options import DATA_TYPES, DEVICES
 from rdt_conformance.profile import TransportProfile
@@ -59,32 +60,21 @@ class Target:
     nodes: int = 1
     """Over how many nodes the run spreads its actors."""
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """What decides which clauses speak of this transport."""
+        return Capabilities(
+            one_sided=self.one_sided.value,
+            can_abort=self.can_abort.value,
+            own_fetch=self.own_fetch.value,
+            takes_buffers=self.takes_buffers,
+            devices=self.devices.value,
+            nodes=self.nodes,
+        )
+
     def applies(self, clause: Clause) -> bool:
         """Whether the clause speaks of this transport at all."""
-        match clause.applies:
-            case Applies.ALWAYS:
-                return True
-            case Applies.ONE_SIDED:
-                return self.one_sided.value
-            case Applies.TWO_SIDED:
-                return not self.one_sided.value
-            case Applies.ABORTABLE:
-                return self.can_abort.value
-            case Applies.NOT_ABORTABLE:
-                return not self.can_abort.value
-            case Applies.ABORTABLE_TWO_SIDED:
-                return self.can_abort.value and not self.one_sided.value
-            case Applies.ONE_SIDED_OR_ABORTABLE:
-                return self.one_sided.value or self.can_abort.value
-            case Applies.OWN_FETCH:
-                # Ray fetches over one-sided transports only.
-                return self.own_fetch.value and self.one_sided.value
-            case Applies.TARGET_BUFFERS:
-                return self.one_sided.value and self.takes_buffers
-            case Applies.CUDA:
-                return "cuda" in self.devices.value
-            case Applies.SEVERAL_NODES:
-                return self.nodes > 1
+        return self.capabilities.applies(clause)
 
     @property
     def takes_buffers(self) -> bool:

@@ -13,13 +13,15 @@ Nothing here runs or imports a transport: a verdict can be passed again on resul
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rdt_conformance import contract
-from rdt_conformance.contract import Area, Clause, Level
+from rdt_conformance.contract import Clause, Level
+from rdt_conformance.ladder import LADDER, Rung
 from rdt_conformance.results import CheckResult, Failure
+from rdt_conformance.words import count, few, listed
 
 
 class Status(enum.Enum):
@@ -38,28 +40,6 @@ class Exit(enum.IntEnum):
     BROKEN = 1
     HARNESS_ERROR = 3
     INCONCLUSIVE = 8
-
-
-@dataclass(frozen=True)
-class Rung:
-    """One step of the ladder of guarantees: what an author can say of a transport that holds its clauses."""
-
-    number: int
-    name: str
-    areas: tuple[Area, ...]
-
-    def __str__(self) -> str:
-        return f'{self.number} of {len(LADDER)}, "{self.name}"'
-
-
-LADDER = (
-    Rung(1, "loads", (Area.STATIC,)),
-    Rung(2, "delivers", (Area.METADATA, Area.INTEGRITY, Area.LIFECYCLE)),
-    Rung(3, "keeps order", (Area.ORDERING, Area.FETCH, Area.BUFFERS, Area.CONCURRENCY)),
-    Rung(4, "cleans up", (Area.GC,)),
-    Rung(5, "aborts safely", (Area.ABORT,)),
-    Rung(6, "survives faults", (Area.FAULTS,)),
-)
 
 
 class Judged(Protocol):
@@ -162,7 +142,14 @@ class Verdict:
         return _by_clause(self.clauses)
 
 
-def judge(results: Sequence[CheckResult], target: Judged, engines: Iterable[str], *, selected_all: bool) -> Verdict:
+def judge(
+    results: Sequence[CheckResult],
+    target: Judged,
+    engines: Iterable[str],
+    *,
+    selected_all: bool,
+    register: Mapping[str, Clause] | None = None,
+) -> Verdict:
     """Judge everything the register holds by what the checks found.
 
     Args:
@@ -170,15 +157,16 @@ def judge(results: Sequence[CheckResult], target: Judged, engines: Iterable[str]
         target: the transport; it knows which clauses speak of it.
         engines: the engines that were asked for. One that has results is judged even if it is missing here.
         selected_all: False if the user picked checks (``-k``, ``-m``, node ids); such a run never earns a verdict.
+        register: the clauses by id, in the order of the areas; those of this version, unless a report brings its own.
     """
+    register = contract.CLAUSES if register is None else register
     run_on = tuple(dict.fromkeys([*engines, *(result.engine for result in results)]))
     clauses = tuple(
         _judge_clause(clause, engine, target, [r for r in results if r.engine == engine], selected_all)
-        for chapter in contract.by_area().values()
-        for clause in chapter
+        for clause in register.values()
         for engine in run_on
     )
-    harness_errors = tuple(_harness_errors(results, target))
+    harness_errors = tuple(_harness_errors(results, target, register))
     level, next_level, obstacles = _climb(clauses) if selected_all else (None, None, ())
     return Verdict(
         clauses=clauses,
@@ -250,7 +238,9 @@ def _why_unseen(result: CheckResult) -> str:
             return "its check ran, but the situation it speaks of never arose"
 
 
-def _harness_errors(results: Sequence[CheckResult], target: Judged) -> Iterable[HarnessError]:
+def _harness_errors(
+    results: Sequence[CheckResult], target: Judged, register: Mapping[str, Clause]
+) -> Iterable[HarnessError]:
     """Crashes of checks, and results that contradict the register: neither may go unnoticed or count against anyone."""
     for result in results:
         if result.outcome == "error":
@@ -259,12 +249,12 @@ def _harness_errors(results: Sequence[CheckResult], target: Judged) -> Iterable[
         if result.outcome == "broken" and not result.failures:
             yield HarnessError(result.name, result.engine, "says that a clause is broken, but not which")
         for failure in result.failures:
-            if problem := _contradiction(failure.clause, result.engine, target):
+            if problem := _contradiction(failure.clause, result.engine, target, register):
                 yield HarnessError(result.name, result.engine, f"says that {failure.clause} is broken, {problem}")
 
 
-def _contradiction(clause_id: str, engine: str, target: Judged) -> str:
-    clause = contract.CLAUSES.get(clause_id)
+def _contradiction(clause_id: str, engine: str, target: Judged, register: Mapping[str, Clause]) -> str:
+    clause = register.get(clause_id)
     if clause is None:
         return "which is not in the register"
     if not target.applies(clause):
@@ -353,18 +343,7 @@ def _headline(
         case Exit.CONFORMANT:
             warnings = _ids(r for r in clauses if r.status is Status.FAIL)
             but = f", {count(len(warnings), 'SHOULD clause')} broken ({few(warnings)})" if warnings else ""
-            return f"conformant: every MUST clause that could be tested holds{but}; {share} on {' and '.join(engines)}"
-
-
-def count(number: int, noun: str) -> str:
-    """``1 clause``, ``1,200 clauses``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def few(ids: Sequence[str], limit: int = 6) -> str:
-    """The first few of a list of names, and how many more there are."""
-    shown = ", ".join(ids[:limit])
-    return f"{shown} and {len(ids) - limit} more" if len(ids) > limit else shown
+            return f"conformant: every MUST clause that could be tested holds{but}; {share} on {listed(engines)}"
 
 
 def _count(results: Sequence[CheckResult]) -> Counts:

@@ -72,7 +72,8 @@ def suites(
 ) -> Path:
     """A folder that stands for the shipped suites, outside the user's."""
     folder = tmp_path_factory.mktemp("suites")
-    monkeypatch.setattr(paths, "data_folder", lambda name: folder)
+    real = paths.data_folder
+    monkeypatch.setattr(paths, "data_folder", lambda name: folder if name == "suites" else real(name))
     (folder / "test_shipped.py").write_text(textwrap.dedent(CHECKS))
     return folder
 
@@ -97,7 +98,7 @@ def _mentions(args: Iterable[str], option: str) -> bool:
 
 # --- out of the way when not asked --------------------------------------------------------------------------------
 
-HEAVY = ("ray", "torch", "numpy", "hypothesis", "rich", "jsonschema", "psutil")
+HEAVY = ("ray", "torch", "numpy", "hypothesis", "rich", "jsonschema", "jinja2", "psutil")
 
 
 def test_the_plugin_costs_a_project_next_to_nothing() -> None:
@@ -221,7 +222,7 @@ SEEN_TO_WORK = {
     "rdt_data_type": ("numpy.ndarray", "  data type  numpy.ndarray  [[]--rdt-data-type[]]"),
     "rdt_profile": ("quick", "rdt run: *profile quick,*"),
     "rdt_seed": ("77", "rdt run: *--rdt-seed=77,*"),
-    "rdt_report": ("elsewhere", "report: */elsewhere/report.json"),
+    "rdt_report": ("elsewhere", "report: */elsewhere/report.html"),
     "rdt_transport": (TARGET, f"rdt transport: {TARGET}"),
     "rdt_nodes": ("2", "rdt run: *, 2 nodes, *"),
 }
@@ -247,7 +248,9 @@ def test_an_option_and_its_ini_twin_do_the_same(run: Run, pytester: pytest.Pytes
 
 
 def test_the_seen_options_are_all_there_are() -> None:
-    assert set(SEEN_TO_WORK) | {"no_rdt_report", "rdt_clauses", "rdt_address"} == {option.key for option in OPTIONS}
+    assert set(SEEN_TO_WORK) | {"no_rdt_report", "rdt_clauses", "rdt_address", "rdt_replay"} == {
+        option.key for option in OPTIONS
+    }
 
 
 BAD_VALUES = {

@@ -15,13 +15,14 @@ import pytest
 
 import rdt_conformance
 from rdt_conformance import contract, paths
+from rdt_conformance.capabilities import Capabilities
 from rdt_conformance.contract import PROCESSES, Applies, Area, Clause, Level
 from rdt_conformance.environment import environment
 from rdt_conformance.report import json_report, paragraph, story, terminal
-from rdt_conformance.report.json_report import ReportProblem
+from rdt_conformance.report.saving import ReportProblem
 from rdt_conformance.results import CheckResult, Failure, Step
 from rdt_conformance.target import Target, ToldFact
-from rdt_conformance.verdict import Verdict, judge
+from rdt_conformance.verdict import Status, Verdict, judge
 
 REPLAY = "pytest --transport=mine:Mine --rdt-seed=7 -k test_leak"
 SENTENCE = "The transport uses no more memory after many cycles than after a few."
@@ -56,6 +57,9 @@ RESULTS = [
 class FakeTarget:
     spec = "mine:Mine"
     facts = (ToldFact("name", "MINE", "class: tensor_transport_backend()"),)
+    capabilities = Capabilities(
+        one_sided=True, can_abort=True, own_fetch=True, takes_buffers=True, devices=("cpu",), nodes=1
+    )
 
     def applies(self, clause: Clause, /) -> bool:
         return True
@@ -320,12 +324,14 @@ RUN = {"seed": 7, "profile": "standard", "engines": ("local",)}
 
 @pytest.fixture
 def report(tmp_path: Path) -> Path:
-    return json_report.write(tmp_path / "new" / "folder", judged(RESULTS), TARGET, RESULTS, environment() | RUN)
+    return json_report.write(
+        tmp_path / "new" / "folder", json_report.build(judged(RESULTS), TARGET, RESULTS, environment() | RUN)
+    )
 
 
 def test_what_was_written_is_read_and_can_be_judged_again(report: Path) -> None:
     document = json_report.read(report)
-    assert list(document) == ["header", "environment", "target", "verdict", "clauses", "checks", "footer"]
+    assert list(document) == ["header", "environment", "target", "verdict", "clauses", "checks", "faults", "footer"]
     assert document["header"]["suite_version"] == "1.2.3"
     assert document["target"]["facts"] == [
         {"name": "name", "value": "MINE", "learnt_from": "class: tensor_transport_backend()"}
@@ -343,7 +349,7 @@ def test_what_was_written_is_read_and_can_be_judged_again(report: Path) -> None:
 
 
 def test_a_report_replaces_an_older_one_and_leaves_nothing_beside_it(report: Path) -> None:
-    assert json_report.write(report.parent, judged([]), TARGET, [], environment() | RUN) == report
+    assert json_report.write(report.parent, json_report.build(judged([]), TARGET, [], environment() | RUN)) == report
     assert json_report.read(report)["checks"] == []
     assert os.listdir(report.parent) == ["report.json"]
 
@@ -387,6 +393,8 @@ def without(section: str) -> Callable[[str], str]:
         (edited("verdict", "exit_status", to=0), "edited after the run: "),
         (edited("verdict", "headline", to="conformant"), "edited after the run: "),
         (edited("checks", to=[]), "edited after the run: "),
+        (lambda text: "[" * 100_000, "not a report of rdt-conformance, it holds what none would"),
+        (lambda text: "9" * 100_000, "not a report of rdt-conformance, it holds what none would"),
         (edited("checks", 1, "failures", to=[]), "edited after the run: "),
     ],
 )
@@ -417,10 +425,10 @@ def test_a_file_that_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ReportProblem, match=r"report\.json: cannot be written: (File exists|Not a directory)$"):
-        json_report.write(tmp_path / "file", judged([]), TARGET, [], environment() | RUN)
+        json_report.write(tmp_path / "file", json_report.build(judged([]), TARGET, [], environment() | RUN))
     (tmp_path / "taken" / "report.json").mkdir(parents=True)
     with pytest.raises(ReportProblem, match=r"report\.json: cannot be written: Is a directory$"):
-        json_report.write(tmp_path / "taken", judged([]), TARGET, [], environment() | RUN)
+        json_report.write(tmp_path / "taken", json_report.build(judged([]), TARGET, [], environment() | RUN))
     assert os.listdir(tmp_path / "taken") == ["report.json"]
 
 
@@ -437,7 +445,7 @@ def test_a_report_that_breaks_its_schema_is_not_written(
     tmp_path: Path, result: CheckResult, run: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(ReportProblem, match=f"{problem}.*harness error"):
-        json_report.write(tmp_path, judged([]), TARGET, [result], environment() | run)
+        json_report.write(tmp_path, json_report.build(judged([]), TARGET, [result], environment() | run))
     assert os.listdir(tmp_path) == []
 
 
@@ -447,6 +455,15 @@ def test_the_schema_is_one_and_forbids_what_it_does_not_know() -> None:
     parts = [schema, *schema["$defs"].values()]
     closed = [part.get("additionalProperties") is False for part in parts if "properties" in part]
     assert closed.count(False) == 1  # the environment may grow
+
+
+def test_the_schema_knows_the_words_of_the_register() -> None:
+    schema = json.loads((paths.data_folder("reports") / "schema" / "report-1.json").read_text())
+    clause = schema["$defs"]["clause"]["properties"]
+    assert clause["area"]["enum"] == [area.value for area in Area]
+    assert clause["level"]["enum"] == [level.value for level in Level]
+    assert clause["applies"]["enum"] == [applies.value for applies in Applies]
+    assert set(clause["results"]["items"]["properties"]["status"]["enum"]) == {status.value for status in Status}
 
 
 # --- environment ----------------------------------------------------------------------------------------------------

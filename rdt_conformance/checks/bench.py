@@ -19,6 +19,7 @@ from rdt_conformance.results import CheckResult
 
 if TYPE_CHECKING:
     from rdt_conformance.engines.engine import Engine
+    from rdt_conformance.replay import Replay
     from rdt_conformance.target import Target
 
 
@@ -61,6 +62,8 @@ class Bench:
         self._hangs = 0
         self._together = False
         self._transfers_before = 0
+        self.replay: Replay | None = None
+        """The one example that is to be run again, instead of all that the budget allows."""
         self.refusal_told = False
         """A check has said that nothing can be sent (`Carries.refusal`); it takes no more than one."""
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import hypothesis
 from hypothesis import strategies as st
 
+from rdt_conformance import author
 from rdt_conformance.checks.budget import Budget
+from rdt_conformance.checks.orders import Interruption, orders
 from rdt_conformance.checks.verdicts import NotExercised, broken
 from rdt_conformance.contract import Level, clause as clause_of
 from rdt_conformance.engines.base import Hung, Pending, origin_of
@@ -18,6 +21,7 @@ from rdt_conformance.history import describe_error
 
 if TYPE_CHECKING:
     from rdt_conformance.checks.bench import Bench
+    from rdt_conformance.engines.reference.schedule import Order
     from rdt_conformance.engines.world import Held, Process, World
     from rdt_conformance.payloads.base import Family, Payload
 
@@ -52,6 +56,11 @@ class Case:
         self.facts: dict[str, Any] = {}
         self.left_blocked = False
         self.renewed = False
+
+    @property
+    def choices(self) -> tuple[Any, ...]:
+        """Everything that was chosen so far, as Hypothesis keeps it."""
+        return self._data.conjecture_data.choices
 
     # --- inputs ---------------------------------------------------------------------------------------------------
 
@@ -94,6 +103,29 @@ class Case:
     def comm_for_get(self, process: Process) -> bytes:
         """Communicator metadata as Ray makes it for a get: both actors None."""
         return self.ok(process.communicator(None, None))
+
+    @contextmanager
+    def interleaved(self) -> Iterator[None]:
+        """In the body, threads go on one at a time, in an order that is drawn."""
+        with self.in_order(self.draw(orders(self._data), "order")):
+            yield
+
+    def in_order(self, order: Order) -> AbstractContextManager[None]:
+        """In the body, threads go on one at a time."""
+        return self.world.in_order(order, author.folders_of(self.target.transport_class))
+
+    def interruptions(self) -> Iterator[Order]:
+        """Orders in which the first call is interrupted by whatever else is submitted: once before each of its lines.
+
+        Each is for one round, with objects of its own; there is none when every line has had its turn.
+        """
+        tried: set[tuple[str, int]] = set()
+        while True:
+            order = Interruption(tried)
+            yield order
+            if not order.happened:
+                return
+            self.world.history.clear()
 
     # --- judging --------------------------------------------------------------------------------------------------
 

@@ -42,6 +42,8 @@ class CheckSpec:
     ray_limit: str = ""
     """What Ray itself does not do right in the situation, so that nothing can be learnt about a transport there; empty
     if it does. Such a check is not run on the ray engine."""
+    interleaves: bool = False
+    """It decides the order in which threads go on, which it can on the local engine only."""
     engine: str = ""
     """For a check of this suite itself, which decides no clause: the engine that it is for."""
     profiles: tuple[str, ...] = ()
@@ -49,7 +51,11 @@ class CheckSpec:
 
 
 def check(
-    *clauses: str, situational: tuple[str, ...] = (), ray_limit: str = "", sends: bool = True
+    *clauses: str,
+    situational: tuple[str, ...] = (),
+    ray_limit: str = "",
+    sends: bool = True,
+    interleaves: bool = False,
 ) -> Callable[[Callable[[Case], None]], _Test]:
     """Make a pytest test of a function that takes a `Case`.
 
@@ -61,9 +67,8 @@ def check(
 
     def decorate(body: Callable[[Case], None]) -> _Test:
         name = body.__name__
-        spec = CheckSpec(
-            name, tuple(dict.fromkeys((*clauses, *situational))), frozenset(situational), sends, body, ray_limit
-        )
+        decided = tuple(dict.fromkeys((*clauses, *situational)))
+        spec = CheckSpec(name, decided, frozenset(situational), sends, body, ray_limit, interleaves)
 
         def run(rdt: Bench) -> None:
             examination = Examination(spec, rdt)

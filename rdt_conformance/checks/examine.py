@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 import time
 import warnings
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import hypothesis.internal.conjecture.engine as hypothesis_engine
 from hypothesis import HealthCheck, Phase, Verbosity, strategies as st
-from hypothesis.errors import Flaky, StopTest, Unsatisfiable, UnsatisfiedAssumption
+from hypothesis.core import encode_failure
+from hypothesis.errors import DidNotReproduce, Flaky, StopTest, Unsatisfiable, UnsatisfiedAssumption
 
 from rdt_conformance import author, interrupts
 from rdt_conformance.checks.bench import Bench
@@ -23,7 +25,10 @@ from rdt_conformance.checks.verdicts import Broken, NotExercised, broken
 from rdt_conformance.contract import Level, clause as clause_of
 from rdt_conformance.engines.base import Hung, NoProcess
 from rdt_conformance.engines.reference.errors import NeedsRayError
-from rdt_conformance.results import CheckResult, Failure
+from rdt_conformance.environment import versions
+from rdt_conformance.replay import Replay
+from rdt_conformance.results import CheckResult, Failure, Twin
+from rdt_conformance.target import type_name
 
 if TYPE_CHECKING:
     from rdt_conformance.checks.check import CheckSpec
@@ -31,6 +36,16 @@ if TYPE_CHECKING:
 
 _DELIVERY = "L1"
 """What is broken where nothing can be sent at all."""
+
+_TRIES = 20
+"""How often one example is run again until it fails."""
+_LEAST_ORDERS = 12
+"""What a check of interleavings tries at least: there are not many pairs of calls that can meet, and each is looked for
+in vain as long as another one was tried instead."""
+_TWINS = 50
+"""Of so many examples that went well while a failing one was made small, the one that comes nearest is shown."""
+_STEPS = 60
+"""The longest history that is kept of an example: the end of it."""
 
 
 class Examination:
@@ -47,6 +62,7 @@ class Examination:
         self._completed = False
         self._time_is_over = False
         self._failure: Failure | None = None
+        self._passed: deque[Twin] = deque(maxlen=_TWINS)
         self._advice: dict[str, Failure] = {}
         self._facts: dict[str, Any] = {}
         self._reason = ""
@@ -65,7 +81,7 @@ class Examination:
         self._bench.refresh()
         failures = list(self._advice.values())
         if self._failure is not None:
-            failures.insert(0, replace(self._failure, flaky=flaky))
+            failures.insert(0, replace(self._failure, flaky=flaky, twin=self._twin(self._failure)))
         return CheckResult(
             name=self._spec.name,
             engine=self._bench.engine,
@@ -101,8 +117,11 @@ class Examination:
             self._example(data)
 
         try:
-            with _shrinking_for(self._budget.shrink_seconds):
-                search()
+            if self._bench.replay is not None:
+                self._play_again(search, self._bench.replay)
+            else:
+                with _shrinking_for(self._budget.shrink_seconds):
+                    search()
         except (Broken, Hung):
             return False
         except Flaky as flaky:
@@ -117,6 +136,18 @@ class Examination:
         except BaseException as crash:
             self._note_crash(crash)
         return False
+
+    def _play_again(self, search: Callable[[], None], replay: Replay) -> None:
+        """Run the one example of a token until it fails again, which a race may not do at once."""
+        again = hypothesis.reproduce_failure(hypothesis.__version__, replay.choices.encode())(search)
+        for _ in range(_TRIES):
+            try:
+                again()
+            except DidNotReproduce:
+                if self._reason:
+                    return
+        self._completed = False
+        self._reason = f"the failure did not come back in {_TRIES} tries"
 
     def _note_refusal(self) -> None:
         """A transport that takes nothing would break every clause for the same reason: one of them is enough."""
@@ -144,9 +175,13 @@ class Examination:
             # Nothing was chosen, so nothing can be made smaller; a leak that took long to see is not looked at again.
             raise broken(self._failure.clause, self._failure.happened)
         case = Case(self._bench, self._bench.acquire(), self._spec.clauses, data)
+        played: Twin | None = None
         clean = False
         try:
             given_up = self._carry_out(case)
+            # Hypothesis begins with the smallest example, and comes near to the failing one when it makes that small.
+            if self._failure is not None or not self._completed:
+                played = Twin(tuple(case.drawn), case.world.history.steps()[-_STEPS:])
             clean = self._tidy(case)
             if given_up is not None:
                 raise given_up
@@ -169,6 +204,8 @@ class Examination:
             raise broken("S5", str(problem)) from None
         finally:
             self._bench.release(case.world, again=clean)
+        if played is not None:
+            self._passed.append(played)
         self._examples += 1
         self._completed = True
         self._witnessed |= case.witnessed
@@ -214,26 +251,42 @@ class Examination:
 
     def _out_of_time(self) -> bool:
         limit = self._budget.seconds * (20 if self._bench.alone else 1)
-        return self._examples >= self._budget.least and time.monotonic() - self._began > limit
+        least = _LEAST_ORDERS if self._spec.interleaves else self._budget.least
+        return self._examples >= least and time.monotonic() - self._began > limit
 
     def _describe(self, case: Case, clause: str, happened: str, error: BaseException | None) -> Failure:
         return Failure(
             clause=clause,
             happened=happened,
             example=tuple(case.drawn),
-            history=case.world.history.steps()[-60:],
+            history=case.world.history.steps()[-_STEPS:],
             error=author.traceback_of(error.__cause__ if error is not None else None),
             stacks=getattr(error, "stacks", ""),
-            replay=self._replay(),
+            replay=self._replay(case),
         )
 
-    def _replay(self) -> str:
+    def _twin(self, failure: Failure) -> Twin | None:
+        """The example that went well and differs in the fewest choices; None if nothing was chosen."""
+
+        def distance(twin: Twin) -> tuple[int, int]:
+            return len(set(twin.example) ^ set(failure.example)), len(twin.history)
+
+        return min(reversed(self._passed), key=distance, default=None) if failure.example else None
+
+    def _replay(self, case: Case | None = None) -> str:
         bench = self._bench
-        nodes = f"--rdt-nodes={bench.target.nodes} " if bench.target.nodes > 1 else ""
-        return (
-            f"pytest --transport={shlex.quote(bench.target.spec)} --rdt-engine={bench.engine} "
-            f"{nodes}--rdt-profile={bench.profile} --rdt-seed={bench.seed} -k {self._spec.name}"
-        )
+        target = bench.target
+        asked = [
+            f" {option}={shlex.quote(value)}"
+            for fact, option, value in (
+                (target.devices, "--rdt-devices", ",".join(target.devices.value)),
+                (target.data_type, "--rdt-data-type", type_name(target.data_type.value)),
+            )
+            if fact.learnt == option
+        ]
+        choices = encode_failure(case.choices if case is not None else ()).decode()
+        token = Replay(self._spec.name, bench.engine, target.nodes, bench.profile, bench.seed, choices, versions())
+        return f"pytest --transport={shlex.quote(target.spec)}{''.join(asked)} --rdt-replay={token.encode()}"
 
     def _outcome(self) -> Any:
         if self.crash is not None:

@@ -6,20 +6,16 @@ middle of anything. While a process is stirred, every thread now and then rests 
 
 from __future__ import annotations
 
-import inspect
-import os
 import random
 import sys
 import threading
 import time
-from abc import ABC
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from ray.experimental import TensorTransportManager
-
+from rdt_conformance import author
 from rdt_conformance.engines.base import Lane
 
 if TYPE_CHECKING:
@@ -38,7 +34,7 @@ def stirred(case: Case, *processes: Process) -> Iterator[None]:
 
     Nothing is stirred where a debugger or a measurement of coverage watches the threads already.
     """
-    folders = _folders(case.target.transport_class)
+    folders = author.folders_of(case.target.transport_class)
     for process in processes:
         for lane in Lane:
             process.run(_begin, folders, lane=lane).result()
@@ -48,12 +44,6 @@ def stirred(case: Case, *processes: Process) -> Iterator[None]:
         for process in processes:
             for lane in Lane:
                 process.run(_end, lane=lane)  # not waited for, as the lane may be stuck
-
-
-def _folders(transport: type) -> tuple[str, ...]:
-    """Where the author's code lies: the folders of the class and of those that it is made of."""
-    own = [base for base in transport.__mro__ if base not in (object, ABC, TensorTransportManager)]
-    return tuple({os.path.join(os.path.dirname(inspect.getfile(base)), "") for base in own})
 
 
 class _Rest:

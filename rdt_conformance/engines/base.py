@@ -7,9 +7,8 @@ is bounded, and a bound that passes is a verdict (:class:`Hung`) with the stacks
 from __future__ import annotations
 
 import enum
-import threading
 from collections.abc import Callable
-from concurrent.futures import FIRST_EXCEPTION, Future, TimeoutError as FutureTimeout, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -118,6 +117,11 @@ def converted(
     return following
 
 
+def wait_for(future: Future[Any], seconds: float) -> bool:
+    """Wait up to `seconds` for a future to be done; whether it is."""
+    return bool(wait((future,), seconds).done)
+
+
 class Pending(Generic[T]):
     """A call under way in some actor.
 
@@ -125,12 +129,20 @@ class Pending(Generic[T]):
         future: what will come back.
         what: the call in words, for the message if it hangs.
         stacks: gives the stacks of the threads that may be stuck.
+        come_back: waits up to so many seconds for a future to be done, and tells whether it is.
     """
 
-    def __init__(self, future: Future[Any], what: str, stacks: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        future: Future[Any],
+        what: str,
+        stacks: Callable[[], str],
+        come_back: Callable[[Future[Any], float], bool] = wait_for,
+    ) -> None:
         self._future = future
         self.what = what
         self._stacks = stacks
+        self._come_back = come_back
 
     def done(self) -> bool:
         """Whether it has come back, without waiting."""
@@ -138,9 +150,7 @@ class Pending(Generic[T]):
 
     def wait(self, seconds: float) -> bool:
         """Wait up to `seconds` for it to come back; whether it did. Never raises what it raised."""
-        finished = threading.Event()
-        self._future.add_done_callback(lambda _: finished.set())
-        return finished.wait(seconds)
+        return self._come_back(self._future, seconds)
 
     def wait_with(self, other: Pending[Any], seconds: float) -> None:
         """Wait up to `seconds` for both to come back, or for one of them to fail."""
@@ -153,12 +163,8 @@ class Pending(Generic[T]):
             Hung: nothing came back within `seconds`.
             BaseException: what the call itself raised.
         """
-        try:
-            return self._future.result(seconds)
-        except FutureTimeout:
-            if self._future.done():  # the call itself raised a TimeoutError
-                raise
-            raise Hung(self.what, seconds, self._stacks()) from None
+        self._bounded(seconds)
+        return self._future.result()
 
     def error(self, seconds: float = Patience.call) -> BaseException | None:
         """What the call raised, or None if it returned.
@@ -166,11 +172,13 @@ class Pending(Generic[T]):
         Raises:
             Hung: nothing came back within `seconds`.
         """
-        try:
-            return self._future.exception(seconds)
-        except FutureTimeout:
-            raise Hung(self.what, seconds, self._stacks()) from None
+        self._bounded(seconds)
+        return self._future.exception()
+
+    def _bounded(self, seconds: float) -> None:
+        if not self._come_back(self._future, seconds):
+            raise Hung(self.what, seconds, self._stacks())
 
     def then(self, convert: Callable[[T], U]) -> Pending[U]:
         """The same call with its result converted, e.g. a key into a handle."""
-        return Pending(converted(self._future, convert), self.what, self._stacks)
+        return Pending(converted(self._future, convert), self.what, self._stacks, self._come_back)

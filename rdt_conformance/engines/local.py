@@ -28,7 +28,7 @@ class LocalHost(ThreadHost):
 def local_world(registration: Registration, settings: Settings = AS_IN_RAY, first_use: Recipe | None = None) -> World:
     """A world of threads; see `World` for `first_use`."""
     host = LocalHost(registration, settings)
-    return World(host, ReferenceRdt(host, registration.name), registration.name, first_use)
+    return World(host, ReferenceRdt(host, registration.name), registration.name, first_use, threads=host)
 
 
 class LocalEngine:

@@ -7,24 +7,29 @@ fetch, wait, collect, abort) make one call each, on the lane where Ray makes it.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rdt_conformance import pickling
-from rdt_conformance.engines.base import DRIVER, Lane, Patience, Pending
+from rdt_conformance.engines.base import DRIVER, Lane, Patience, Pending, wait_for
 from rdt_conformance.engines.rdt import Rdt, Ref
 from rdt_conformance.engines.reference import calls, user_code
 from rdt_conformance.engines.reference.host import Processes
+from rdt_conformance.engines.reference.schedule import Order, Schedule
 from rdt_conformance.history import History
 from rdt_conformance.observe import Observer
 
 if TYPE_CHECKING:
+    from rdt_conformance.engines.reference.threads import ThreadHost
     from rdt_conformance.payloads.base import Recipe
 
+
+T = TypeVar("T")
 
 _COMPARING = 6.0
 """How much longer than a transfer the comparison of what arrived may take: that is not the transport's work."""
@@ -92,7 +97,7 @@ class Process:
         return Held(self, self.run(user_code.build_and_keep, function, args, what="build").result(seconds))
 
     def _pending(self, future: Future[Any], what: str) -> Pending[Any]:
-        return Pending(future, f"{what} on {self.name}", self.world.host.stacks)
+        return Pending(future, f"{what} on {self.name}", self.world.host.stacks, self.world.come_back)
 
     def _holding(self, pending: Pending[int]) -> Pending[Held]:
         return pending.then(lambda key: Held(self, key))
@@ -134,15 +139,15 @@ class Process:
             function, args = user_code.fail, (what,)
         else:
             function, args = user_code.build, (what, device)
-        return self.world.own(self.world.rdt.produce(self.name, function, args))
+        return self.world.own(self.world.do(self.world.rdt.produce, self.name, function, args))
 
     def put(self, tensors: Held) -> Pending[Ref]:
         """Put tensors that this process has; this process owns the object, the driver holds the reference."""
-        return self._pending(self.world.rdt.put(self.name, tensors.key), "put").then(self.world.own)
+        return self._pending(self.world.do(self.world.rdt.put, self.name, tensors.key), "put").then(self.world.own)
 
     def consume(self, *refs: Ref, **named: Ref) -> Pending[Held]:
         """Pass references to a task of this actor, which keeps the objects; the value is the list of them in order."""
-        return self._holding(self._pending(self.world.rdt.consume(self.name, refs, named), "consume"))
+        return self._holding(self._pending(self.world.do(self.world.rdt.consume, self.name, refs, named), "consume"))
 
     def get(
         self,
@@ -153,7 +158,7 @@ class Process:
     ) -> Pending[Held]:
         """Get objects into this process; `buffers` holds one list of target buffers per object."""
         key = None if buffers is None else buffers.key
-        getting = self.world.rdt.get(self.name, refs, timeout, through_store=through_store, buffers=key)
+        getting = self.world.do(self.world.rdt.get, self.name, refs, timeout, through_store=through_store, buffers=key)
         return self._holding(self._pending(getting, "get"))
 
     def get_onto(self, ref: Ref, device: str, timeout: float | None = None) -> Pending[Held]:
@@ -236,16 +241,26 @@ class World:
         first_use: what each new actor shares and frees before it is handed out. Ray asks `actor_has_tensor_transport`
             before an actor's first task, so there too a transport has been touched, by one thread, before several
             come to it at once. None hands out actors that have never used theirs.
+        threads: the host, if all processes are threads of this one.
     """
 
-    def __init__(self, host: Processes, rdt: Rdt, transport: str, first_use: Recipe | None = None) -> None:
+    def __init__(
+        self,
+        host: Processes,
+        rdt: Rdt,
+        transport: str,
+        first_use: Recipe | None = None,
+        threads: ThreadHost | None = None,
+    ) -> None:
         self.host = host
         self.rdt = rdt
         self.transport = transport
         self._first_use = first_use
+        self._threads = threads
         self.driver = Process(self, DRIVER)
         self._actors: list[Process] = []
         self._refs: weakref.WeakSet[Ref] = weakref.WeakSet()
+        self._schedule: Schedule | None = None
 
     @property
     def history(self) -> History:
@@ -290,6 +305,50 @@ class World:
     def loads(self, metadata: bytes) -> Any:
         """Unpickle metadata in the driver, to look at."""
         return pickling.loads(metadata)
+
+    @contextmanager
+    def in_order(self, order: Order, folders: tuple[str, ...]) -> Iterator[None]:
+        """While the body runs, let lanes go on one at a time, whenever it waits for something and only then.
+
+        Only where all lanes are threads of this process.
+
+        Args:
+            order: who goes on.
+            folders: where the transport's own code lies.
+        """
+        assert self._threads is not None, "no lane of another process can be told when to go on"
+        self._schedule = Schedule(order, folders, self.history, self._threads)
+        self._threads.take_turns(self._schedule.turn)
+        try:
+            yield
+        finally:
+            self._threads.take_turns(nullcontext)
+            self._schedule.end()
+            self._schedule = None
+
+    def do(self, verb: Callable[..., T], *args: Any, **options: Any) -> T:
+        """Call one of the verbs of `rdt`.
+
+        Where lanes go on one at a time, on a thread of its own: one that has to wait may be in its way.
+        """
+        if self._schedule is None:
+            return verb(*args, **options)
+        done: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(verb(*args, **options))
+            except BaseException as error:
+                done.set_exception(error)
+
+        threading.Thread(target=run, name="user code", daemon=True).start()
+        return Pending(done, verb.__name__, self.stacks, self.come_back).result()
+
+    def come_back(self, future: Future[Any], seconds: float) -> bool:
+        """Wait up to `seconds` for a future to be done; whether it is."""
+        if self._schedule is not None:
+            return self._schedule.run(future.done, seconds)
+        return wait_for(future, seconds)
 
     def come_to_rest(self, seconds: float = Patience.call) -> bool:
         """Wait until nothing is under way any more; whether that came true."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
@@ -16,7 +14,9 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
 import rdt_conformance
+from rdt_conformance.faults_known import known_faults
 from rdt_conformance.paths import data_folder
+from rdt_conformance.report.saving import ReportProblem, save
 from rdt_conformance.results import CheckResult
 from rdt_conformance.verdict import ClauseResult, Rung, Verdict
 
@@ -28,31 +28,37 @@ VERSION = 1
 FILE_NAME = "report.json"
 
 
-class ReportProblem(Exception):
-    """A report cannot be written or must not be trusted. The message is one line for the user."""
-
-
-def write(
-    directory: Path,
-    verdict: Verdict,
-    target: Target,
-    results: Sequence[CheckResult],
-    environment: Mapping[str, Any],
-) -> Path:
+def write(directory: Path, document: Mapping[str, Any]) -> Path:
     """Write ``report.json`` into `directory`, which is made if need be; an older one there is replaced in one step.
 
     Args:
         directory: where the report goes.
-        verdict: what was judged.
-        target: the transport.
-        results: what the verdict was drawn from.
-        environment: `rdt_conformance.environment.environment`, and the run's ``seed``, ``profile`` and ``engines``.
+        document: what `build` returned.
 
     Returns:
         The path of the file.
 
     Raises:
-        ReportProblem: the directory cannot be made or written to, or the report breaks its own schema.
+        ReportProblem: the directory cannot be made or written to.
+    """
+    path = directory / FILE_NAME
+    save(path, json.dumps(document, indent=1) + "\n")
+    return path
+
+
+def build(
+    verdict: Verdict, target: Target, results: Sequence[CheckResult], environment: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The whole report, as it is written and as it is read again.
+
+    Args:
+        verdict: what was judged.
+        target: the transport.
+        results: what the verdict was drawn from.
+        environment: `rdt_conformance.environment.environment`, and the run's ``seed``, ``profile`` and ``engines``.
+
+    Raises:
+        ReportProblem: it would break its own schema.
     """
     body = {
         "header": {
@@ -63,23 +69,20 @@ def write(
         },
         "environment": dict(environment),
         "target": _target(target),
-        "verdict": _verdict(verdict),
-        "clauses": [_clause(rows) for rows in verdict.by_clause().values()],
+        "verdict": verdict_json(verdict),
+        "clauses": clauses_json(verdict),
         "checks": [result.to_json() for result in results],
+        "faults": [asdict(fault) for fault in known_faults()],
     }
-    path = directory / FILE_NAME
     try:
         # Through JSON and back, so that what is digested and checked is what a reader will see.
         document = json.loads(json.dumps(body, allow_nan=False))
     except (TypeError, ValueError) as error:
-        raise ReportProblem(
-            f"{path}: not written, a result cannot be told in JSON (a harness error): {error}"
-        ) from error
-    document["footer"] = _footer(document)
+        raise ReportProblem(f"no report: a result cannot be told in JSON (a harness error): {error}") from error
+    document["footer"] = footer(document)
     if problem := _schema_problem(document):
-        raise ReportProblem(f"{path}: not written, it would break its own schema (a harness error) {problem}")
-    _write_atomically(path, json.dumps(document, indent=1))
-    return path
+        raise ReportProblem(f"no report: it would break its own schema (a harness error) {problem}")
+    return document
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -100,30 +103,39 @@ def read(path: Path) -> dict[str, Any]:
         document = json.loads(text)
     except json.JSONDecodeError as error:
         raise ReportProblem(f"{path}: cut off or damaged at line {error.lineno}; run the suite again") from error
+    except (ValueError, RecursionError) as error:
+        raise ReportProblem(f"{path}: not a report of rdt-conformance, it holds what none would") from error
     if problem := _header_problem(document) or _schema_problem(document) or _footer_problem(document):
         raise ReportProblem(f"{path}: {problem}")
     return document
 
 
-def _target(target: Target) -> dict[str, Any]:
-    return {
-        "spec": target.spec,
-        "facts": [{"name": fact.name, "value": fact.value, "learnt_from": fact.learnt_from} for fact in target.facts],
-    }
-
-
-def _verdict(verdict: Verdict) -> dict[str, Any]:
+def verdict_json(verdict: Verdict) -> dict[str, Any]:
+    """The section ``verdict``."""
     return {
         "exit_status": int(verdict.exit_status),
         "headline": verdict.headline,
         "partial": verdict.partial,
-        "engines": verdict.engines,
+        "engines": list(verdict.engines),
         "level": _rung(verdict.level),
         "next_level": _rung(verdict.next_level),
         "next_blocked_by": [asdict(obstacle) for obstacle in verdict.next_blocked_by],
         "warnings": [f"{r.clause.id} SHOULD broken on {r.engine}: {r.reason}" for r in verdict.warnings],
         "harness_errors": [asdict(error) for error in verdict.harness_errors],
         "counts": asdict(verdict.counts),
+    }
+
+
+def clauses_json(verdict: Verdict) -> list[dict[str, Any]]:
+    """The section ``clauses``."""
+    return [_clause(rows) for rows in verdict.by_clause().values()]
+
+
+def _target(target: Target) -> dict[str, Any]:
+    return {
+        "spec": target.spec,
+        "capabilities": target.capabilities.to_json(),
+        "facts": [{"name": fact.name, "value": fact.value, "learnt_from": fact.learnt_from} for fact in target.facts],
     }
 
 
@@ -145,13 +157,13 @@ def _clause(rows: Sequence[ClauseResult]) -> dict[str, Any]:
         "since": clause.since,
         "untested": clause.untested,
         "results": [
-            {"engine": row.engine, "status": row.status.value, "reason": row.reason, "checks": row.checks}
+            {"engine": row.engine, "status": row.status.value, "reason": row.reason, "checks": list(row.checks)}
             for row in rows
         ],
     }
 
 
-def _footer(document: Mapping[str, Any]) -> dict[str, Any]:
+def footer(document: Mapping[str, Any]) -> dict[str, Any]:
     """The proof that a document is whole, drawn from everything in it but a footer."""
     body = {key: value for key, value in document.items() if key != "footer"}
     canonical = json.dumps(body, sort_keys=True, separators=(",", ":")).encode("ascii")
@@ -185,18 +197,4 @@ def _schema_problem(document: Mapping[str, Any]) -> str:
 
 
 def _footer_problem(document: Mapping[str, Any]) -> str:
-    return "" if document["footer"] == _footer(document) else "edited after the run: it does not match its own footer"
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    """Write beside the target and rename, so that a reader sees the old file or the new one, never a part."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text + "\n", encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        raise ReportProblem(f"{path}: cannot be written: {error.strerror}") from error
-    finally:
-        with contextlib.suppress(OSError):  # The directory may not even exist.
-            temporary.unlink(missing_ok=True)
+    return "" if document["footer"] == footer(document) else "edited after the run: it does not match its own footer"

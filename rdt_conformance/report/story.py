@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from rdt_conformance import contract
 from rdt_conformance.report import paragraph
+from rdt_conformance.report.diagram import FIRST_STEPS, LAST_STEPS
 from rdt_conformance.results import Failure, Step
 
 WIDTH = 100
-FIRST_STEPS = 10
-LAST_STEPS = 30
 HEADINGS = ("#", "t(ms)", "process", "lane", "call", "outcome")
 
 

@@ -7,12 +7,13 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rdt_conformance.contract import Area, Level
 from rdt_conformance.report import paragraph
 from rdt_conformance.results import Failure
-from rdt_conformance.verdict import ClauseResult, Exit, Status, Verdict, count, few, worst
+from rdt_conformance.verdict import ClauseResult, Exit, Status, Verdict, worst
+from rdt_conformance.words import count, few, listed, worded
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
@@ -69,7 +70,7 @@ def _head(verdict: Verdict, target: Target, width: int) -> Iterator[Line]:
     yield from _plain(textwrap.wrap(verdict.headline, width), **COLOURS[verdict.exit_status])
     if not verdict.partial:
         yield from _plain(textwrap.wrap(_level(verdict), width))
-    yield from _plain(paragraph("transport", f"{target.spec} on {_listed(verdict.engines)}", width))
+    yield from _plain(paragraph("transport", f"{target.spec} on {listed(verdict.engines)}", width))
 
 
 def _level(verdict: Verdict) -> str:
@@ -156,7 +157,7 @@ def _unknown(verdict: Verdict, width: int) -> Iterator[Line]:
     for title, group in (
         ("unknown:", [result for result in unknown if not result.excused]),
         ("not tested, for the reasons in the register:", [result for result in unknown if result.excused]),
-        (f"not run on {_listed(verdict.engines)}:", elsewhere),
+        (f"not run on {listed(verdict.engines)}:", elsewhere),
     ):
         if group:
             yield title, {"yellow": group is not elsewhere and not group[0].excused}
@@ -187,25 +188,13 @@ def _by_value(engines: dict[str, list[str]]) -> dict[tuple[str, ...], list[str]]
 def _facts(verdict: Verdict, width: int) -> Iterator[Line]:
     engines: dict[tuple[str, str], list[str]] = {}
     for fact in verdict.facts:
-        seen_on = engines.setdefault((fact.what, _worded(fact.value)), [])
+        seen_on = engines.setdefault((fact.what, worded(fact.value)), [])
         if fact.engine not in seen_on:
             seen_on.append(fact.engine)
     if engines:
         yield "observed, without right or wrong:", {}
     for (what, value), names in engines.items():
         yield from _plain(paragraph(f"{what}:", f"{value}{_on(names, verdict)}", width, indent=INDENT))
-
-
-def _worded(value: Any) -> str:
-    match value:
-        case bool():
-            return "yes" if value else "no"
-        case list() | tuple():
-            return ", ".join(_worded(item) for item in value) or "none"
-        case float():
-            return f"{value:.4g}"
-        case _:
-            return str(value)
 
 
 def _foot(verdict: Verdict, width: int, seed: int | str, report_path: Path | None) -> Iterator[Line]:
@@ -224,9 +213,4 @@ def _plain(lines: Iterable[str], **markup: bool) -> Iterator[Line]:
 
 def _on(engines: Sequence[str], verdict: Verdict) -> str:
     """`` on local and ray``; nothing if the run had one engine only."""
-    return f" on {_listed(engines)}" if len(verdict.engines) > 1 else ""
-
-
-def _listed(names: Sequence[str]) -> str:
-    """``local``, ``local and ray``, ``local, cluster and ray``."""
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    return f" on {listed(engines)}" if len(verdict.engines) > 1 else ""

@@ -24,18 +24,22 @@ class Job:
     function: Callable[..., Any]
     args: tuple[Any, ...]
     future: Future[Any]
+    number: int
+    """In the order in which jobs were submitted, to whatever lane."""
 
 
 class LaneThread:
     """Runs the jobs of one lane, one at a time, in order."""
 
-    def __init__(self, worker: Worker, lane: Lane, finished: Callable[[], None]) -> None:
-        self._worker = worker
-        self._lane = lane
+    def __init__(self, worker: Worker, lane: Lane, finished: Callable[[LaneThread], None]) -> None:
+        self.worker = worker
+        self.lane = lane
         self._finished = finished
         # SimpleQueue.put is safe inside a finalizer, wherever Python happens to run it.
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self.running: Job | None = None
+        self.unfinished = 0
+        """How many jobs it has been given and not finished; counted by whoever gives it jobs."""
         self.dead = False
         self.thread = threading.Thread(target=self._run, name=f"rdt-{worker.name}-{lane.value}", daemon=True)
         self.thread.start()
@@ -45,15 +49,15 @@ class LaneThread:
         self._jobs.put(job)
 
     def _run(self) -> None:
-        with inside(self._worker, self._lane):
+        with inside(self.worker, self.lane):
             while (job := self._jobs.get()) is not None:
                 if self.dead:
-                    settle(job.future, error=ActorDiedError(f"{self._worker.name} was killed"))
+                    settle(job.future, error=ActorDiedError(f"{self.worker.name} was killed"))
                 else:
                     self.running = job
-                    _run_job(job, self._worker)
+                    _run_job(job, self.worker)
                     self.running = None
-                self._finished()
+                self._finished(self)
                 del job  # an idle lane must not keep the last job's tensors alive
 
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
+from contextlib import AbstractContextManager
 from typing import Any
 
 from rdt_conformance.engines.base import DRIVER, Lane
@@ -46,7 +47,8 @@ class ThreadHost:
         self.submitted = 0
         """Jobs so far; more than before means that something has happened in between."""
         self._unfinished = 0
-        self._idle = threading.Condition()
+        self.changed = threading.Condition()
+        """Notified whenever a lane has finished a job."""
 
     @property
     def driver(self) -> Worker:
@@ -85,10 +87,11 @@ class ThreadHost:
         if thread is None:
             future.set_exception(ActorDiedError(f"{to} is dead"))
             return future
-        with self._idle:
+        with self.changed:
             self._unfinished += 1
+            thread.unfinished += 1
             self.submitted += 1
-        thread.put(Job(function, args, future))
+            thread.put(Job(function, args, future, self.submitted))
         return future
 
     def kill(self, name: str) -> None:
@@ -110,8 +113,8 @@ class ThreadHost:
 
     def wait_idle(self, seconds: float) -> bool:
         """See `host.Processes.wait_idle`."""
-        with self._idle:
-            return self._idle.wait_for(lambda: self._unfinished == 0, seconds)
+        with self.changed:
+            return self.changed.wait_for(lambda: self._unfinished == 0, seconds)
 
     def tidy(self, seconds: float) -> bool:
         """See `host.Processes.tidy`."""
@@ -156,8 +159,17 @@ class ThreadHost:
         for worker in workers:
             worker.close()
 
-    def _one_finished(self) -> None:
-        with self._idle:
+    def take_turns(self, turn: Callable[[], AbstractContextManager[None]]) -> None:
+        """From now on, have every worker enter `turn()` around each transport call (see `Worker.turn`)."""
+        for worker in list(self.workers.values()):
+            worker.turn = turn
+
+    def lanes(self) -> list[LaneThread]:
+        """All lanes of all workers."""
+        return list(self._lanes.values())
+
+    def _one_finished(self, lane: LaneThread) -> None:
+        with self.changed:
             self._unfinished -= 1
-            if self._unfinished == 0:
-                self._idle.notify_all()
+            lane.unfinished -= 1
+            self.changed.notify_all()

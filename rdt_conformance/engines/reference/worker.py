@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import threading
 import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,6 +19,7 @@ from rdt_conformance.engines.reference.owner import Owner
 from rdt_conformance.engines.reference.registry import Registry
 from rdt_conformance.engines.reference.store import Store
 from rdt_conformance.history import Recorder
+from rdt_conformance.words import count
 
 
 class Destroys(Protocol):
@@ -66,6 +69,8 @@ class Worker:
         """Objects that single calls have described and not collected yet: the transport, the metadata, the tensors.
 
         Ray's store holds an object's tensors for as long, so a transport may count on their memory."""
+        self.turn: Callable[[], AbstractContextManager[None]] = nullcontext
+        """Entered around every transport call: where lanes go on one at a time, it waits until it is this one's."""
         self.get_up = threading.Semaphore(0)
         """Released when user code that keeps the main thread busy should end."""
         self._keys = itertools.count(1)
@@ -83,7 +88,7 @@ class Worker:
         The call is recorded, and an exception is marked with where it came from.
         """
         lane = current_lane().value
-        with self.history.record(self.name, lane, describe_call(method, args, kwargs), obj_id) as event:
+        with self.turn(), self.history.record(self.name, lane, describe_call(method, args, kwargs), obj_id) as event:
             try:
                 result = getattr(self.registry.instance(transport), method)(*args, **kwargs)
             except Exception as error:
@@ -126,18 +131,18 @@ def describe_call(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     """The call in a few words: the method, and what matters about its arguments."""
     notes = []
     if method in _TENSORS_AT and len(args) > _TENSORS_AT[method]:
-        notes.append(f"{len(args[_TENSORS_AT[method]])} tensors")
+        notes.append(count(len(args[_TENSORS_AT[method]]), "tensor"))
     if method == "get_communicator_metadata":
         notes += [f"no {side}" for side, actor in zip(("source", "destination"), args, strict=False) if actor is None]
     if kwargs.get("timeout") is not None:
         notes.append(f"timeout={kwargs['timeout']:.3g}")
     if len(args) > 3 and args[3] is not None and method.startswith(("recv", "fetch")):
-        notes.append(f"into {len(args[3])} buffers")
+        notes.append(f"into {count(len(args[3]), 'buffer')}")
     return f"{method}({', '.join(notes)})"
 
 
 def describe_result(result: Any) -> str:
     """What a call returned, in a few words."""
     if isinstance(result, list):
-        return f"{len(result)} tensors"
+        return count(len(result), "tensor")
     return "ok" if result is None else type(result).__name__

@@ -1,0 +1,35 @@
+"""Lists and numbers in words, the same way wherever a verdict is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def count(number: int, noun: str) -> str:
+    """``1 clause``, ``1,200 clauses``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def few(names: Sequence[str], limit: int = 6) -> str:
+    """The first few of a list of names, and how many more there are."""
+    shown = ", ".join(names[:limit])
+    return f"{shown} and {len(names) - limit} more" if len(names) > limit else shown
+
+
+def listed(names: Sequence[str]) -> str:
+    """``local``, ``local and ray``, ``local, cluster and ray``."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def worded(value: Any) -> str:
+    """A fact of a check: ``yes``, ``3``, ``a, b``."""
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case list() | tuple():
+            return ", ".join(worded(item) for item in value) or "none"
+        case float():
+            return f"{value:.4g}"
+        case _:
+            return str(value)

@@ -1,0 +1,58 @@
+"""Each check of interleavings catches a race, by itself and by the line at which it happens; good transports pass."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from check_run import bench_of, run_check
+from ray.experimental import TensorTransportManager
+
+from reference_transports.faulty import races
+from reference_transports.faulty.abort import AbortKillsNextTransfer
+from reference_transports.faulty.gc import FreesByAddress
+from reference_transports.faulty.lifecycle import ReadsItsOwnStore
+from reference_transports.inline import InlineTransport
+from reference_transports.socket_pull import SocketPullTransport
+from reference_transports.tcp import TcpTransport
+
+pytestmark = pytest.mark.timeout(120)
+
+CALLS = "test_a_call_is_interrupted_by_another"
+FIRST = "test_the_first_calls_of_an_actor_meet"
+FREES = "test_describing_is_interrupted_by_a_free"
+ABORTS = "test_a_transfer_is_interrupted_by_its_abort"
+OBJECTS_ANYHOW = "test_objects_pass_among_actors_in_any_order"
+FREES_ANYHOW = "test_frees_come_in_any_order"
+ABORTS_ANYHOW = "test_aborts_come_in_any_order"
+ALL = (CALLS, FIRST, FREES, ABORTS, OBJECTS_ANYHOW, FREES_ANYHOW, ABORTS_ANYHOW)
+
+
+@pytest.mark.parametrize(
+    ("check", "transport", "line"),
+    [
+        (CALLS, races.RemembersWhatItReceives, "return super().recv_multiple_tensors(obj_id, self._metadata"),
+        (CALLS, races.NumbersInTwoSteps, "self._next = number + 1"),
+        (FIRST, races.LooksThenMakes, "self._objects = {}"),
+        (FREES, races.CountsHoldersInTwoSteps, "self._holders[memory] = holders"),
+        (ABORTS, races.ForgetsAnAbortTooLate, " of races.py: "),
+        (ABORTS, races.AbortsWhoeverIsNext, " of races.py: "),
+        (CALLS, races.HasOneLandingPlace, "return self._landed"),
+        (OBJECTS_ANYHOW, ReadsItsOwnStore, ""),
+        (ABORTS_ANYHOW, AbortKillsNextTransfer, ""),
+        (FREES_ANYHOW, FreesByAddress, ""),
+    ],
+)
+def test_caught(check: str, transport: type[TensorTransportManager], line: str) -> None:
+    (failure,) = run_check(bench_of(transport, torch.Tensor), check).failures
+    stops = [step.what for step in failure.history if step.what.startswith("… stops before")]
+    assert len(stops) == (1 if line else 0)
+    assert line in "".join(stops)
+
+
+@pytest.mark.parametrize("transport", [InlineTransport, SocketPullTransport, TcpTransport])
+@pytest.mark.parametrize("check", ALL)
+def test_good_ones_pass(check: str, transport: type[TensorTransportManager]) -> None:
+    bench = bench_of(transport, torch.Tensor)
+    if check in (ABORTS, ABORTS_ANYHOW) and not bench.target.can_abort.value:
+        return
+    assert run_check(bench, check).outcome == "passed"

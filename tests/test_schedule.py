@@ -1,0 +1,177 @@
+"""Where lanes go on one at a time: in the order that was chosen, and past those that are blocked."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+from ray.experimental import CommunicatorMetadata, TensorTransportMetadata
+
+from rdt_conformance import author
+from rdt_conformance.checks.orders import Interruption, Switches
+from rdt_conformance.engines.base import Hung, Lane, Pending
+from rdt_conformance.engines.local import local_world
+from rdt_conformance.engines.reference.asleep import Sleepers
+from rdt_conformance.engines.reference.registry import Registration
+from rdt_conformance.engines.reference.schedule import Order, Stop
+from rdt_conformance.engines.world import World
+from rdt_conformance.payloads import kind_for
+from reference_transports.inline import InlineTransport
+
+pytestmark = pytest.mark.timeout(60)
+
+
+class Waits(InlineTransport):
+    """Its receives wait until something is freed in the same process."""
+
+    def __init__(self) -> None:
+        self._freed = threading.Event()
+
+    def recv_multiple_tensors(
+        self,
+        obj_id: str,
+        tensor_transport_metadata: TensorTransportMetadata,
+        communicator_metadata: CommunicatorMetadata,
+        target_buffers: list[Any] | None = None,
+    ) -> list[Any]:
+        self._freed.wait(30)
+        return super().recv_multiple_tensors(obj_id, tensor_transport_metadata, communicator_metadata, target_buffers)
+
+    def abort_transport(self, obj_id: str, communicator_metadata: CommunicatorMetadata) -> None:
+        self._freed.set()
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    world = local_world(Registration("INLINE", ("cpu",), getattr(request, "param", InlineTransport), torch.Tensor))
+    world.actors(2)
+    yield world
+    world.close()
+
+
+class LastFirst(Order):
+    """Newer jobs first."""
+
+    into_calls = False
+
+    def interrupts(self, process: str, lane: Lane, line: tuple[str, int]) -> bool:
+        return False
+
+    def choose(self, stops: Sequence[Stop]) -> Stop:
+        return stops[-1]
+
+
+def calls_in_order(world: World, order: Order, folders: tuple[str, ...] = ()) -> list[str]:
+    """What an actor's two lanes do when a task describes an object while another one is freed."""
+    (actor,) = world.actors(1)
+    payload = kind_for(torch.Tensor).simple(4)
+    first, second = actor.build(payload), actor.build(payload)
+    metadata = actor.extract("first", first).result()
+    world.history.clear()
+    with world.in_order(order, folders):
+        under_way: list[Pending[Any]] = [actor.extract("second", second), actor.collect("first", metadata, first)]
+        for pending in under_way:
+            pending.result()
+    return [step.what.partition("(")[0] for step in world.history.steps()]
+
+
+def test_the_order_is_the_one_that_was_chosen(world: World) -> None:
+    describe, free = "extract_tensor_transport_metadata", "garbage_collect"
+    assert calls_in_order(world, Switches()) == [describe, free]
+    assert calls_in_order(world, Switches(frozenset({1}))) == [free, describe]
+    assert calls_in_order(world, LastFirst()) == [free, describe]
+
+
+def test_an_order_says_what_it_is() -> None:
+    assert repr(Switches()) == "as submitted"
+    assert repr(Switches(frozenset({3, 1}))) == "as submitted, but switches before call 1 and before call 3"
+
+
+def test_a_call_is_interrupted_once_before_each_of_its_lines(world: World) -> None:
+    tried: set[tuple[str, int]] = set()
+    stops: list[str] = []
+    while True:
+        order = Interruption(tried)
+        told = calls_in_order(world, order, author.folders_of(InlineTransport))
+        if not order.happened:
+            break
+        describe, stop, free = told
+        assert (describe, free) == ("extract_tensor_transport_metadata", "garbage_collect")
+        stops.append(stop)
+    assert told == ["extract_tensor_transport_metadata", "garbage_collect"]
+    assert len(stops) == len(tried) == len(set(stops))
+    assert {file.rpartition("/")[2] for file, _ in tried} >= {"inline.py", "_layout.py"}
+    assert any("return InlineMetadata" in stop for stop in stops)
+
+
+@pytest.mark.parametrize("world", [Waits], indirect=True)
+def test_a_blocked_call_is_seen_and_others_go_on(world: World) -> None:
+    source, destination = world.actors(2)
+    tensors = source.build(kind_for(torch.Tensor).simple(4))
+    metadata = source.extract("it", tensors).result()
+    comm = world.driver.communicator(source, destination).result()
+    with world.in_order(Switches(), ()):
+        receiving = destination.recv("it", metadata, comm)
+        destination.abort("it", comm).result()
+        receiving.result()
+
+
+@pytest.mark.parametrize("world", [Waits], indirect=True)
+def test_what_nothing_wakes_is_a_hang_in_bounded_time(world: World) -> None:
+    source, destination = world.actors(2)
+    tensors = source.build(kind_for(torch.Tensor).simple(4))
+    metadata = source.extract("it", tensors).result()
+    comm = world.driver.communicator(source, destination).result()
+    with world.in_order(Switches(), ()):
+        receiving = destination.recv("it", metadata, comm)
+        with pytest.raises(Hung, match="recv on actor2") as hung:
+            receiving.result(0.3)
+    assert "_freed.wait" in hung.value.stacks
+    destination.abort("it", comm).result()
+    receiving.result()
+
+
+def test_verbs_may_wait_for_a_lane_that_waits_for_its_turn(world: World) -> None:
+    """A reference can be lent only when its object exists, which takes a call of the transport."""
+    source, destination = world.actors(2)
+    payload = kind_for(torch.Tensor).simple(4)
+    with world.in_order(LastFirst(), ()):
+        held = destination.get(source.produce(payload)).result()
+        assert held.differences(payload) == []
+
+
+def test_after_the_end_lanes_go_on_by_themselves(world: World) -> None:
+    source, destination = world.actors(2)
+    payload = kind_for(torch.Tensor).simple(4)
+    with world.in_order(Switches(), ()):
+        pending = destination.consume(source.produce(payload))  # nothing is waited for, so nothing has begun
+    assert pending.result().part(0).differences(payload) == []
+    assert world.reset()
+
+
+def test_threads_that_sleep_and_threads_that_do_not() -> None:
+    wake, run = threading.Event(), threading.Event()
+
+    def work() -> None:
+        wake.wait()
+        while not run.is_set():
+            pass
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    sleepers = Sleepers()
+    try:
+        before, asleep = None, sleepers.look([thread])
+        while asleep is None or asleep != before:  # it has to get to where it waits
+            before, asleep = asleep, sleepers.look([thread])
+        wake.set()
+        while sleepers.look([thread]) == asleep:
+            pass
+    finally:
+        wake.set()
+        run.set()
+        thread.join()
+        sleepers.close()
