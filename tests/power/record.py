@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
-from rdt_conformance.coverage import all_checks
 from rdt_conformance.paths import data_folder
 
 PATH = data_folder("reports") / "power.json"
@@ -25,8 +21,8 @@ class Tally:
     engine: str
     clause: str = ""
     """The one that it breaks; empty for a good one."""
-    sources: str = ""
-    """Stands for the text of the faulty transport and of the checks that shall catch it: other text, other numbers."""
+    text: str = ""
+    """What `faulty_runs.text_of` it was when they were made."""
     hits: list[bool] = field(default_factory=list)
     """Whether each run, in the order of its seeds from 1, said that the clause is broken; of a good transport, that any
     is."""
@@ -37,12 +33,6 @@ class Tally:
     def key(self) -> tuple[str, str, str]:
         """What there is one tally of."""
         return self.target, self.profile, self.engine
-
-
-def sources_of(transport: type[Any], clause: str) -> str:
-    """The `Tally.sources` of a faulty transport that breaks this clause."""
-    bodies = [inspect.getsource(check.body) for check in all_checks() if clause in check.clauses]
-    return hashlib.sha256("\0".join([inspect.getsource(transport), *bodies]).encode()).hexdigest()[:16]
 
 
 def load(path: Path = PATH) -> dict[tuple[str, str, str], Tally]:
