@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -117,6 +118,13 @@ OPTIONS = (
         default="nothing",
     ),
     Option(
+        "--rdt-deviations",
+        "TOML file of known deviations: a clause that is listed with engine, reason, link and a last day may be broken "
+        "until then; an entry that is no longer true fails",
+        metavar="FILE",
+        default="nothing is listed",
+    ),
+    Option(
         "--rdt-replay",
         "show one failure again: the token that was printed with it says which check, on what, and every choice in it",
         metavar="TOKEN",
@@ -147,6 +155,7 @@ class Settings:
     peers: tuple[str, ...] | None
     against: str | None
     baseline: str | None
+    deviations: Path | None
     replay: Replay | None = None
     """The one example that is run; None: a whole run."""
 
@@ -218,6 +227,7 @@ def _settings(
         peers=_peers(config),
         against=_text(config, "--rdt-against"),
         baseline=_text(config, "--rdt-baseline"),
+        deviations=None if replay else _file(config, "--rdt-deviations"),  # a replay shows the failure as it is
         replay=replay,
     )
 
@@ -264,6 +274,15 @@ def _text(config: pytest.Config, name: str) -> str | None:
     if given is not None or not _option(name).ini:
         return given
     return config.getini(key) or None
+
+
+def _file(config: pytest.Config, name: str) -> Path | None:
+    """A file: from where pytest was started if the command line names it, from the ini file's folder if that does."""
+    value = _text(config, name)
+    if value is None:
+        return None
+    on_command_line = config.getoption(_option(name).key) is not None
+    return (config.invocation_params.dir if on_command_line else config.rootpath) / value
 
 
 def _number(config: pytest.Config, name: str, least: int, most: int | None = None) -> int | None:

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from rdt_conformance import contract
 from rdt_conformance.capabilities import Capabilities
+from rdt_conformance.deviations import Deviations
 from rdt_conformance.environment import environment
 from rdt_conformance.report import json_report
 from rdt_conformance.results import CheckResult, Failure, Step, Twin
@@ -98,12 +99,15 @@ def write(
     *engines: str,
     target: FakeTarget | None = None,
     selected_all: bool = True,
+    deviations: Deviations | None = None,
 ) -> Path:
     """Write ``report.json`` for these results into a folder."""
     target = target or FakeTarget()
-    verdict = judge(results, target, engines or ("local",), selected_all=selected_all)
+    verdict = judge(results, target, engines or ("local",), selected_all=selected_all, deviations=deviations)
     run = RUN | {"engines": engines or ("local",)}
-    return json_report.write(folder, json_report.build(verdict, cast(Target, target), results, environment() | run))
+    described = cast(Target, target)
+    document = json_report.build(verdict, described, results, environment() | run, deviations=deviations)
+    return json_report.write(folder, document)
 
 
 def forge(path: Path, change: Callable[[dict[str, Any]], object]) -> None:

@@ -6,97 +6,15 @@ import json
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterable
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+from made_suites import ADVICE, BRIEF, BROKEN, CHECKS, CRASH, LOADED, NO_CACHE, NOT_RUN, TARGET, Run
 
-# Pytester forgets what a run inside this process imports, and some of these cannot be imported twice.
-import rdt_conformance.clause_table
-import rdt_conformance.session  # noqa: F401
-import reference_transports.inline  # noqa: F401
 from rdt_conformance import paths
 from rdt_conformance.options import OPTIONS, Option
 
-INSTALLED = bool(entry_points(group="pytest11", name="rdt_conformance"))
-LOADED = () if INSTALLED else ("-p", "rdt_conformance.plugin")
-"""How a run gets the plugin: pytest refuses to load it by name where it loads it as an installed one."""
-
-
 pytestmark = pytest.mark.usefixtures("not_side_by_side")
-
-TARGET = "reference_transports.inline:InlineTransport"
-BRIEF = ("--no-rdt-report", "--rdt-profile=quick")
-
-CHECKS = """
-    import pytest
-    from rdt_conformance.checks import Case, check
-
-    @check("L1")
-    def test_works(case: Case) -> None:
-        source, destination = case.actors(2)
-        payload = case.payload()
-        case.arrived(case.ok(destination.consume(source.produce(payload))), payload)
-
-    @check("A1")
-    def test_of_abort(case: Case) -> None:
-        raise AssertionError("inline cannot abort: this must not run")
-"""
-BROKEN = """
-    @check("L2")
-    def test_broken(case: Case) -> None:
-        case.require(False, "L2", "the second receiver got nothing")
-"""
-ADVICE = """
-    @check("G3b")
-    def test_advice(case: Case) -> None:
-        case.advise(False, "G3b", "it raised")
-"""
-CRASH = """
-    @check("L3")
-    def test_crash(case: Case) -> None:
-        raise ZeroDivisionError("our fault")
-"""
-NOT_RUN = """
-    @check("L4")
-    def test_not_run(case: Case) -> None:
-        raise case.cannot("no room for it here")
-"""
-
-NO_CACHE = ("-p", "no:cacheprovider")
-
-Run = Callable[..., pytest.RunResult]
-
-
-@pytest.fixture
-def suites(
-    pytester: pytest.Pytester, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Path:
-    """A folder that stands for the shipped suites, outside the user's."""
-    folder = tmp_path_factory.mktemp("suites")
-    real = paths.data_folder
-    monkeypatch.setattr(paths, "data_folder", lambda name: folder if name == "suites" else real(name))
-    (folder / "test_shipped.py").write_text(textwrap.dedent(CHECKS))
-    return folder
-
-
-@pytest.fixture
-def run(pytester: pytest.Pytester, suites: Path) -> Run:
-    """Runs pytest with the plugin inside this process, without a report unless one is asked for."""
-
-    def run_pytest(*args: str, more: str = "", transport: str = TARGET) -> pytest.RunResult:
-        (suites / "test_shipped.py").write_text(textwrap.dedent(CHECKS) + textwrap.dedent(more))
-        given = (f"--transport={transport}",) if transport else ()
-        brief = [option for option in BRIEF if not _mentions(args, option.removeprefix("--"))]
-        return pytester.runpytest_inprocess(*LOADED, *given, *(brief if transport else ()), *args, *NO_CACHE)
-
-    return run_pytest
-
-
-def _mentions(args: Iterable[str], option: str) -> bool:
-    name = option.removeprefix("no-").partition("=")[0]
-    return any(name in arg for arg in args)
 
 
 # --- out of the way when not asked --------------------------------------------------------------------------------
@@ -258,7 +176,7 @@ def test_an_option_and_its_ini_twin_do_the_same(run: Run, pytester: pytest.Pytes
 
 
 def test_the_seen_options_are_all_there_are() -> None:
-    elsewhere = {"no_rdt_report", "rdt_clauses", "rdt_address", "rdt_baseline", "rdt_replay"}
+    elsewhere = {"no_rdt_report", "rdt_clauses", "rdt_address", "rdt_baseline", "rdt_deviations", "rdt_replay"}
     assert set(SEEN_TO_WORK) | elsewhere == {option.key for option in OPTIONS}
 
 
@@ -456,10 +374,14 @@ def test_a_junit_file_gets_what_it_can_hold(run: Run, pytester: pytest.Pytester)
 
 def test_results_come_back_from_the_workers_of_xdist(run: Run, pytester: pytest.Pytester) -> None:
     pytest.importorskip("xdist")
-    pytester.makepyfile(test_own=textwrap.dedent(CHECKS) + textwrap.dedent(BROKEN))
-    result = run("-n1", "test_own.py")
+    listed = BROKEN.replace("L2", "L3").replace("test_broken", "test_listed")
+    pytester.makepyfile(test_own=textwrap.dedent(CHECKS) + textwrap.dedent(BROKEN) + textwrap.dedent(listed))
+    entry = "[[deviation]]\nclause = 'L3'\nreason = 'known'\nlink = 'https://example.com'\nexpires = 2999-01-01\n"
+    (pytester.path / "known.toml").write_text(entry)
+    result = run("-n1", "--rdt-deviations=known.toml", "test_own.py")
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["partial run: *1 MUST clause broken (L2)*", "2 checks, *"])
+    result.assert_outcomes(passed=1, failed=1, xfailed=1)
+    result.stdout.fnmatch_lines(["partial run: *1 MUST clause broken (L2), 1 listed*", "3 checks, *"])
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------
