@@ -23,6 +23,17 @@ DEVICES = ("cpu", "cuda")
 DATA_TYPES = ("torch.Tensor", "numpy.ndarray")
 PROFILES = ("quick", "standard", "thorough")
 MOST_NODES = 16
+LEVEL = "level:"
+REQUIREMENTS = (
+    *(f"{LEVEL}{number}" for number in range(1, 7)),
+    "one-sided",
+    "two-sided",
+    "abort",
+    "own-fetch",
+    "target-buffers",
+    "cuda",
+)
+"""What a run can be required to find; `rdt_conformance.requirements` knows what each means."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +136,13 @@ OPTIONS = (
         default="nothing is listed",
     ),
     Option(
+        "--rdt-require",
+        "what the transport must reach or be able to do, or the run fails: a level, and capabilities",
+        metavar="LIST",
+        default="nothing besides its clauses",
+        choices=REQUIREMENTS,
+    ),
+    Option(
         "--rdt-replay",
         "show one failure again: the token that was printed with it says which check, on what, and every choice in it",
         metavar="TOKEN",
@@ -156,6 +174,7 @@ class Settings:
     against: str | None
     baseline: str | None
     deviations: Path | None
+    required: tuple[str, ...]
     replay: Replay | None = None
     """The one example that is run; None: a whole run."""
 
@@ -228,6 +247,7 @@ def _settings(
         against=_text(config, "--rdt-against"),
         baseline=_text(config, "--rdt-baseline"),
         deviations=None if replay else _file(config, "--rdt-deviations"),  # a replay shows the failure as it is
+        required=_several(config, "--rdt-require") or (),
         replay=replay,
     )
 

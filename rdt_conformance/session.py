@@ -39,6 +39,7 @@ from rdt_conformance.leaving import leave_in_time
 from rdt_conformance.options import Settings
 from rdt_conformance.report import json_report, terminal
 from rdt_conformance.report.saving import ReportProblem
+from rdt_conformance.requirements import Requirements
 from rdt_conformance.results import CheckResult, Outcome
 from rdt_conformance.suite_module import BENCH_OF, SuiteModule
 from rdt_conformance.target import resolve
@@ -73,6 +74,7 @@ class Session:
         self.target = resolve(
             settings.transport, devices=settings.devices, data_type=settings.data_type, nodes=settings.nodes
         )
+        self._required = Requirements(settings.required, self.target.capabilities)
         self._engines_of_run = engines_of(settings, self.target)
         self._engines = Engines(settings.address, settings.nodes)
         self._bench: Bench | None = None
@@ -303,6 +305,7 @@ class Session:
                 self._engines_of_run,
                 selected_all=self._selected_all(session),
                 deviations=self._deviations,
+                required=self._required,
             )
             self._write_report(verdict)
             if not self._benchmarks.only:
@@ -372,7 +375,13 @@ class Session:
         try:
             benchmarks = [result.to_json() for result in self._benchmarks.results]
             document = json_report.build(
-                verdict, self.target, self._results, environment() | run, benchmarks, self._deviations
+                verdict,
+                self.target,
+                self._results,
+                environment() | run,
+                benchmarks,
+                self._deviations,
+                settings.required,
             )
             junit.tell(self._config, document)
             self._report_path = folder.write(self._report_folder, document)

@@ -20,6 +20,7 @@ from rdt_conformance import contract, staleness
 from rdt_conformance.contract import Clause, Level
 from rdt_conformance.deviations import Deviations
 from rdt_conformance.ladder import LADDER, Rung
+from rdt_conformance.requirements import Reached, Requirements, missing
 from rdt_conformance.results import CheckResult, Failure
 from rdt_conformance.verdict_types import (
     ClauseResult,
@@ -60,6 +61,7 @@ def judge(
     selected_all: bool,
     register: Mapping[str, Clause] | None = None,
     deviations: Deviations | None = None,
+    required: Requirements | None = None,
 ) -> Verdict:
     """Judge everything the register holds by what the checks found.
 
@@ -70,6 +72,7 @@ def judge(
         selected_all: False if the user picked checks (``-k``, ``-m``, node ids); such a run never earns a verdict.
         register: the clauses by id, in the order of the areas; those of this version, unless a report brings its own.
         deviations: what the user's file lists; None if there is none.
+        required: what else the user asks for; None if that is nothing.
     """
     register = contract.CLAUSES if register is None else register
     run_on = tuple(dict.fromkeys([*engines, *(result.engine for result in results)]))
@@ -79,8 +82,13 @@ def judge(
         for engine in run_on
     )
     harness_errors = tuple(_harness_errors(results, target, register))
-    unmet = tuple(staleness.stale(deviations, clauses, selected_all)) if deviations else ()
     level, next_level, obstacles = _climb(clauses) if selected_all else (None, None, ())
+    facts = tuple(_facts(results))
+    reached = Reached(level, next_level, obstacles)
+    unmet = (
+        *(staleness.stale(deviations, clauses, selected_all) if deviations else ()),
+        *(missing(required, reached, facts, selected_all) if required else ()),
+    )
     return Verdict(
         clauses=clauses,
         engines=run_on,
@@ -95,13 +103,14 @@ def judge(
         deviations=tuple(r for r in clauses if r.status is Status.DEVIATION),
         unmet=unmet,
         harness_errors=harness_errors,
-        facts=tuple(
-            Observation(what, value, result.engine, result.name)
-            for result in results
-            if result.outcome != "error"
-            for what, value in result.facts.items()
-        ),
+        facts=facts,
     )
+
+
+def _facts(results: Iterable[CheckResult]) -> Iterable[Observation]:
+    for result in results:
+        if result.outcome != "error":
+            yield from (Observation(what, value, result.engine, result.name) for what, value in result.facts.items())
 
 
 def _judge_clause(

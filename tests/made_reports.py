@@ -12,6 +12,7 @@ from rdt_conformance.capabilities import Capabilities
 from rdt_conformance.deviations import Deviations
 from rdt_conformance.environment import environment
 from rdt_conformance.report import json_report
+from rdt_conformance.requirements import Requirements
 from rdt_conformance.results import CheckResult, Failure, Step, Twin
 from rdt_conformance.target import Target, ToldFact
 from rdt_conformance.verdict import judge
@@ -100,13 +101,15 @@ def write(
     target: FakeTarget | None = None,
     selected_all: bool = True,
     deviations: Deviations | None = None,
+    required: tuple[str, ...] = (),
 ) -> Path:
     """Write ``report.json`` for these results into a folder."""
     target = target or FakeTarget()
-    verdict = judge(results, target, engines or ("local",), selected_all=selected_all, deviations=deviations)
-    run = RUN | {"engines": engines or ("local",)}
-    described = cast(Target, target)
-    document = json_report.build(verdict, described, results, environment() | run, deviations=deviations)
+    run_on = engines or ("local",)
+    asked = Requirements(required, target.capabilities)
+    verdict = judge(results, target, run_on, selected_all=selected_all, deviations=deviations, required=asked)
+    described, where = cast(Target, target), environment() | RUN | {"engines": run_on}
+    document = json_report.build(verdict, described, results, where, deviations=deviations, required=required)
     return json_report.write(folder, document)
 
 

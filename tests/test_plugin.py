@@ -147,6 +147,7 @@ SEEN_TO_WORK = {
     "rdt_transport": (TARGET, f"rdt transport: {TARGET}"),
     "rdt_nodes": ("2", "rdt run: *, 2 nodes, *"),
     "rdt_peers": ("tcp,cross-memory", "rdt benchmarks: in full, with tcp, cross-memory beside it"),
+    "rdt_require": ("abort,level:1", "   abort is required: can_abort_transport() says that it cannot"),
     "rdt_against": ("tcp", "rdt benchmarks: in full*, against tcp"),
 }
 WITHOUT_A_RUN = {
@@ -190,6 +191,8 @@ BAD_VALUES = {
     "--rdt-profile=slow": "--rdt-profile: 'slow' is not known; choose from quick, standard, thorough",
     "--rdt-seed=-1": "--rdt-seed: '-1' is not a whole number from 0 up",
     "--rdt-seed=x": "--rdt-seed: 'x' is not a whole number from 0 up",
+    "--rdt-require=level:7": "--rdt-require: 'level:7' is not known; choose from level:1, level:2, ",
+    "--rdt-require=,": "--rdt-require: ',' is not known; choose from ",
     "--rdt-nodes=0": "--rdt-nodes: '0' is not a whole number from 1 to 16",
     "--rdt-nodes=many": "--rdt-nodes: 'many' is not a whole number from 1 to 16",
     "--rdt-report=in_the_way/deeper": "--rdt-report: nothing can be written to",

@@ -340,6 +340,7 @@ def test_what_was_written_is_read_and_can_be_judged_again(report: Path) -> None:
         "checks",
         "benchmarks",
         "deviations",
+        "required",
         "faults",
         "footer",
     ]

@@ -54,6 +54,7 @@ def build(
     environment: Mapping[str, Any],
     benchmarks: Sequence[Mapping[str, Any]] = (),
     deviations: Deviations | None = None,
+    required: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The whole report, as it is written and as it is read again.
 
@@ -64,6 +65,7 @@ def build(
         environment: `rdt_conformance.environment.environment`, and the run's ``seed``, ``profile`` and ``engines``.
         benchmarks: each a `rdt_conformance.bench.results.CellResult` as JSON-ready data.
         deviations: those that the user's file lists; None if there is none.
+        required: what else the user asks for.
 
     Raises:
         ReportProblem: it would break its own schema.
@@ -82,6 +84,7 @@ def build(
         "checks": [result.to_json() for result in results],
         "benchmarks": list(benchmarks),
         "deviations": deviations and deviations.to_json(),
+        "required": list(required),
         "faults": [asdict(fault) for fault in known_faults()],
     }
     try:
