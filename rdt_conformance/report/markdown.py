@@ -61,6 +61,9 @@ def _facts(run: RunView) -> Iterator[str]:
     yield "|---|---|"
     if not verdict["partial"]:
         yield f"| level | {level} |"
+    for fact in run.target["facts"]:
+        if fact["name"] == "fits Ray":
+            yield f"| {fact['name']} | {_plain(fact['value'])} |"
     yield f"| engines | {_plain(listed(run.engines))} |"
     profile, seed = (_plain(run.environment[name]) for name in ("profile", "seed"))
     yield f"| run | profile {profile}, seed {seed}, {_plain(run.packages)} |"

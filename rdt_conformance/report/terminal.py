@@ -74,6 +74,9 @@ def _head(verdict: Verdict, target: Target, width: int) -> Iterator[Line]:
     if not verdict.partial:
         yield from _plain(textwrap.wrap(_level(verdict), width))
     yield from _plain(paragraph("transport", f"{target.spec} on {listed(verdict.engines)}", width))
+    for fact in target.facts:
+        if fact.name == "fits Ray":
+            yield from _plain(paragraph("fits Ray", f"{fact.value} [{fact.learnt_from}]", width))
 
 
 def _level(verdict: Verdict) -> str:
