@@ -148,6 +148,7 @@ OPTIONS = (
         metavar="TOKEN",
         ini=False,
     ),
+    Option("--rdt-list", "show every transport that has a name here, and what it needs, then exit", ini=False),
     Option("--rdt-clauses", "show every clause of the contract and the checks that cover it, then exit", ini=False),
 )
 

@@ -6,12 +6,13 @@ import json
 import subprocess
 import sys
 import textwrap
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 from made_suites import ADVICE, BRIEF, BROKEN, CHECKS, CRASH, LOADED, NO_CACHE, NOT_RUN, TARGET, Run
 
-from rdt_conformance import paths
+from rdt_conformance import locate, paths
 from rdt_conformance.options import OPTIONS, Option
 
 pytestmark = pytest.mark.usefixtures("not_side_by_side")
@@ -177,7 +178,15 @@ def test_an_option_and_its_ini_twin_do_the_same(run: Run, pytester: pytest.Pytes
 
 
 def test_the_seen_options_are_all_there_are() -> None:
-    elsewhere = {"no_rdt_report", "rdt_clauses", "rdt_address", "rdt_baseline", "rdt_deviations", "rdt_replay"}
+    elsewhere = {
+        "no_rdt_report",
+        "rdt_clauses",
+        "rdt_address",
+        "rdt_baseline",
+        "rdt_deviations",
+        "rdt_replay",
+        "rdt_list",
+    }
     assert set(SEEN_TO_WORK) | elsewhere == {option.key for option in OPTIONS}
 
 
@@ -231,6 +240,44 @@ def test_the_clauses_can_be_listed_without_a_transport(run: Run) -> None:
     result = run("--rdt-clauses", transport="")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["LIFECYCLE*", "L1 *test_works*", "*clauses: *MUST*"])
+
+
+def test_the_known_transports_can_be_listed_without_a_transport(
+    run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makepyfile(broken_package="raise RuntimeError('no licence')\nmore = 1")
+    entries = [
+        EntryPoint(name, value, locate.SHORT_NAMES)
+        for name, value in {
+            "inline": TARGET,
+            "nixl": "reference_transports.nixl:NixlTransport",
+            "broken": "broken_package:Thing",
+            "absent": "no_such_package:Thing",
+            "vague": "reference_transports.inline",
+        }.items()
+    ]
+    twice = EntryPoint("absent", "other_package:Thing", locate.SHORT_NAMES)
+    monkeypatch.setattr(locate, "entry_points", lambda group: [*entries, entries[0], twice])
+    result = run("--rdt-list", transport="")
+    assert result.ret == 0
+    given = "unknown package  "
+    result.stdout.fnmatch_lines_random(
+        [
+            f"inline * {given}one-sided, torch.Tensor on cpu",
+            f"nixl * {given}one-sided, torch.Tensor on cpu; can abort; needs the package nixl*",
+            f"broken * {given}not usable here: cannot import broken_package: RuntimeError: no licence",
+            f"absent * {given}not usable: several packages give this name: no_such_package:Thing",
+            f"absent * {given}not usable: several packages give this name: other_package:Thing",
+            f"vague * {given}not usable here: 'vague': the entry point of unknown package names no class, *",
+            "ray:NIXL * ray 2.* one-sided, torch.Tensor on cpu; can abort; needs the package nixl*",
+            "ray:GLOO * ray 2.* two-sided, torch.Tensor on cpu; needs a process for each actor",
+            "ray:NCCL * ray 2.* not usable here: ray:NCCL is registered for cuda, *",
+        ]
+    )
+    assert len([line for line in result.stdout.lines if line]) == 11
+    result = run(transport="absent")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: 'absent' is given by unknown package (no_such_package:Thing) and *"])
 
 
 # --- what is collected ----------------------------------------------------------------------------------------------
