@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 from faulty_runs import TARGETS, broken_by, engine_of, needed_profile, run_checks, share, text_of
-from power import record
 
+from rdt_conformance import power
 from rdt_conformance.contract import Area, Level, clause
 from rdt_conformance.engines.ray_session import RaySession
 from reference_transports.faulty import FAULTY, FILES, RIGHT_IN_ONE_PROCESS
 
 WITH_PROCESSES = sorted(target for target in TARGETS if engine_of(target) != "local")
-ON_RECORD = {tally.target for tally in record.load().values() if tally.clause and tally.text == text_of(tally.target)}
+ON_RECORD = {tally.target for tally in power.load().values() if tally.clause and tally.text == text_of(tally.target)}
 TRIED = sorted({*TARGETS} - {*WITH_PROCESSES} | {*WITH_PROCESSES} - ON_RECORD | {*share(WITH_PROCESSES, of=3)})
 
 

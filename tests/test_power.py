@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 from faulty_runs import TARGETS, broken_by, needed_profile, text_of
-from power import record
-from power.record import Tally
 
-TALLIES = record.load()
+from rdt_conformance import power
+from rdt_conformance.power import Tally
+
+TALLIES = power.load()
 LEAST_CAUGHT = {"quick": 0.9, "standard": 0.99}
 """The part of the runs of a profile in which a faulty transport is caught."""
 

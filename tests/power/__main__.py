@@ -24,10 +24,9 @@ import faulty_runs
 from suite_run import run_suite_forked
 
 from rdt_conformance.engines.ray_session import RaySession
+from rdt_conformance.power import Tally, load, save
 from rdt_conformance.words import count
 from reference_transports.faulty import FILES
-
-from .record import Tally, load, save
 
 GOOD = ("inline", "shared-memory", "cross-memory", "socket-pull", "tcp", "gloo")
 
