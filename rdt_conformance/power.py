@@ -54,11 +54,11 @@ def load() -> dict[tuple[str, str, str], Tally]:
     """What is on record."""
     text = (data_folder("reports") / FILE_NAME).read_text(encoding="utf-8")
     tallies = [Tally(**entry) for entry in json.loads(text)["tallies"]]
-    return {tally.key: tally for tally in tallies if tally.hits}
+    return {tally.key: tally for tally in tallies}
 
 
 def save(tallies: dict[tuple[str, str, str], Tally]) -> None:
     """Put it on record, one line for each so that a change is easy to read."""
     path = data_folder("reports") / FILE_NAME
-    lines = ",\n".join(json.dumps(asdict(tallies[key])) for key in sorted(tallies))
+    lines = ",\n".join(json.dumps(asdict(tallies[key])) for key in sorted(tallies) if tallies[key].hits)
     path.write_text(f'{{"tallies": [\n{lines}\n]}}\n')

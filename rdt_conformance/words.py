@@ -29,6 +29,8 @@ def worded(value: Any) -> str:
             return "yes" if value else "no"
         case list() | tuple():
             return ", ".join(worded(item) for item in value) or "none"
+        case dict():
+            return ", ".join(f"{name} {number:,}" for name, number in sorted(value.items())) or "none"
         case float():
             return f"{value:.4g}"
         case _:

@@ -36,8 +36,12 @@ def engine_of(target: str) -> str:
 
 
 def needed_profile(target: str) -> str:
-    """The least profile that is to catch it: whether threads get in each other's way is a matter of tries."""
-    return "standard" if broken_by(target).area is Area.CONCURRENCY else "quick"
+    """The least profile that is to catch it: whether threads, or several steps, meet is a matter of tries."""
+    return "standard" if broken_by(target).area is Area.CONCURRENCY or _by_sequences(target) else "quick"
+
+
+def _by_sequences(target: str) -> bool:
+    return target.startswith("reference_transports.faulty.sequences:")
 
 
 def text_of(target: str) -> str:
@@ -76,6 +80,8 @@ def run_checks(
     """
     broken = broken_by(target)
     names = " or ".join(check.name for check in CHECKS if broken.id in check.clauses)
+    if _by_sequences(target):
+        names = "test_any_sequence_of_steps"
     options = [f"--rdt-profile={profile}", f"--rdt-seed={seed}", f"--rdt-engine={engine}", "-k", names]
     if address is None:
         return run_suite_forked(folder, target, *options, small=False)

@@ -203,7 +203,7 @@ class Case:
         self.witnessed.update(clauses)
 
     def fact(self, name: str, value: Any) -> None:
-        """Note something for the report that has no verdict. Lists of several examples become one."""
+        """Note something for the report that has no verdict. Over the examples lists become one, and counts add up."""
         self.facts[name] = value
 
     def unless(self, condition: bool) -> None:

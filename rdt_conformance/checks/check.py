@@ -42,6 +42,8 @@ class CheckSpec:
     ray_limit: str = ""
     """What Ray itself does not do right in the situation, so that nothing can be learnt about a transport there; empty
     if it does. Such a check is not run on the ray engine."""
+    tries: int = 1
+    """How many times as much as others it may try and take, since what it looks for is rare."""
     interleaves: bool = False
     """It decides the order in which threads go on, which it can on the local engine only."""
     engine: str = ""
@@ -55,6 +57,7 @@ def check(
     situational: tuple[str, ...] = (),
     ray_limit: str = "",
     sends: bool = True,
+    tries: int = 1,
     interleaves: bool = False,
 ) -> Callable[[Callable[[Case], None]], _Test]:
     """Make a pytest test of a function that takes a `Case`.
@@ -68,7 +71,7 @@ def check(
     def decorate(body: Callable[[Case], None]) -> _Test:
         name = body.__name__
         decided = tuple(dict.fromkeys((*clauses, *situational)))
-        spec = CheckSpec(name, decided, frozenset(situational), sends, body, ray_limit, interleaves)
+        spec = CheckSpec(name, decided, frozenset(situational), sends, body, ray_limit, tries, interleaves)
 
         def run(rdt: Bench) -> None:
             examination = Examination(spec, rdt)

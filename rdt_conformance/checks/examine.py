@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 import warnings
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -99,7 +99,7 @@ class Examination:
     def _search(self) -> bool:
         """Let Hypothesis look for a failing example; whether it found one that did not fail again."""
         settings = hypothesis.settings(
-            max_examples=self._budget.examples,
+            max_examples=self._budget.examples * self._spec.tries,
             # No example database: it would write into the author's folder, and a seed replays a failure exactly.
             database=None,
             deadline=None,
@@ -235,6 +235,8 @@ class Examination:
         for name, value in facts.items():
             if isinstance(value, list):
                 value = sorted({*self._facts.get(name, []), *value})
+            elif isinstance(value, dict):
+                value = dict(Counter(self._facts.get(name, {})) + Counter(value))
             self._facts[name] = value
 
     def _tidy(self, case: Case) -> bool:
@@ -250,7 +252,7 @@ class Examination:
         return not case.renewed
 
     def _out_of_time(self) -> bool:
-        limit = self._budget.seconds * (20 if self._bench.alone else 1)
+        limit = self._budget.seconds * max(self._spec.tries, 20 if self._bench.alone else 1)
         least = _LEAST_ORDERS if self._spec.interleaves else self._budget.least
         return self._examples >= least and time.monotonic() - self._began > limit
 

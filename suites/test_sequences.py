@@ -1,0 +1,18 @@
+"""ORDERING: whatever may be done with objects, in any order. See `rdt_conformance.checks.sequences`."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from rdt_conformance.checks import Case, check
+from rdt_conformance.checks.sequences import Program
+
+
+@check("O1", situational=("L5", "M6", "F5", "A8"), tries=5)
+def test_any_sequence_of_steps(case: Case) -> None:
+    program = Program(case, case.actors(3))
+    most = st.integers(1, 15)  # the larger of two, as most trouble takes several steps
+    for _ in range(max(case.draw(most, "steps"), case.draw(most, "or steps"))):
+        program.step()
+    program.end()
+    case.fact("situations in sequences", dict(program.situations))
