@@ -342,6 +342,7 @@ def test_what_was_written_is_read_and_can_be_judged_again(report: Path) -> None:
         "deviations",
         "required",
         "faults",
+        "alarms",
         "footer",
     ]
     assert document["header"]["suite_version"] == "1.2.3"

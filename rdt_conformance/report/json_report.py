@@ -15,7 +15,7 @@ from jsonschema.exceptions import best_match
 
 import rdt_conformance
 from rdt_conformance.deviations import Deviations
-from rdt_conformance.faults_known import known_faults
+from rdt_conformance.faults_known import known_alarms, known_faults
 from rdt_conformance.paths import data_folder
 from rdt_conformance.report.saving import ReportProblem, save
 from rdt_conformance.results import CheckResult
@@ -86,6 +86,7 @@ def build(
         "deviations": deviations and deviations.to_json(),
         "required": list(required),
         "faults": [asdict(fault) for fault in known_faults()],
+        "alarms": known_alarms(),
     }
     try:
         # Through JSON and back, so that what is digested and checked is what a reader will see.

@@ -279,6 +279,25 @@ class RunView:
         packages = self.environment["packages"]
         return ", ".join(f"{name} {packages[name]}" for name in ("ray", "torch") if packages.get(name))
 
+    @property
+    def alarms(self) -> str:
+        """How often the suite was wrong about transports that are right; nothing if that was not counted."""
+        counted = self.document["alarms"]
+        if not counted:
+            return ""
+        runs, hits = (sum(entry[key] for entry in counted) for key in ("runs", "hits"))
+        right = count(len({entry["transport"] for entry in counted}), "transport")
+        return f"Of {count(runs, 'run')} on {right} that are right, {hits or 'none'} called one of them broken."
+
+    @staticmethod
+    def caught(fault: Mapping[str, Any]) -> str:
+        """``quick: 20 of 20, in 1.4 s``."""
+        tries = [
+            f"{tried['profile']}: {tried['hits']} of {tried['runs']}, in {tried['seconds']:.1f} s"
+            for tried in fault["tried"]
+        ]
+        return "; ".join(tries) or "not counted"
+
     def faults_of(self, clauses: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """What the suite is known to catch that breaks one of these clauses."""
         return [fault for clause in clauses for fault in self.document["faults"] if fault["clause"] == clause["id"]]
