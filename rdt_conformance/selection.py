@@ -56,9 +56,13 @@ class Selection:
             item.add_marker(pytest.mark.filterwarnings("default"))
 
     def put_in_order(self, items: list[pytest.Item]) -> None:
-        """One engine after the other, whatever other plugins make of the order: each is costly to start."""
-        order = {engine: number for number, engine in enumerate(self._engines)}
-        items.sort(key=lambda item: order[engine_of(item)] if check_of(item) else -1)
+        """One engine after the other, whatever other plugins make of the order: each is costly to start.
+
+        What is no check keeps its place.
+        """
+        checks = [item for item in items if check_of(item)]
+        ordered = iter(sorted(checks, key=lambda item: self._engines.index(engine_of(item))))
+        items[:] = [next(ordered) if check_of(item) else item for item in items]
 
     def narrowed(self) -> bool:
         """Whether an option leaves out checks that have something to say."""
