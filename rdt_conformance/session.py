@@ -43,6 +43,7 @@ from rdt_conformance.results import CheckResult, Outcome
 from rdt_conformance.selection import Selection
 from rdt_conformance.suite_module import BENCH_OF, SuiteModule
 from rdt_conformance.target import resolve
+from rdt_conformance.words import count
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
@@ -116,8 +117,17 @@ class Session:
             *self.target.header_lines(),
             f"rdt run: engine {', '.join(self._engines_of_run)}, profile {settings.profile}, "
             f"--rdt-seed={self.seed}, {nodes}ray {packages['ray']}{joined}, torch {packages['torch']}",
+            *self._demand_lines(),
             *self._replay_lines(),
         ]
+
+    def _demand_lines(self) -> list[str]:
+        listed, required = self._deviations, self._required.names
+        told = [
+            *([f"{listed.file} lists {count(len(listed.entries), 'deviation')}"] if listed else []),
+            *([f"{', '.join(required)} required"] if required else []),
+        ]
+        return [f"rdt demands: {'; '.join(told)}"] if told else []
 
     def _replay_lines(self) -> list[str]:
         replay = self._settings.replay

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,10 @@ def test_every_input_that_is_given_to_the_action_exists() -> None:
     given = [step["with"] for step in steps if "rdt-conformance@" in step.get("uses", "")]
     assert len(given) == 2
     assert {name for names in given for name in names} <= inputs.keys()
+
+
+def test_the_deviations_of_the_example_are_as_they_must_be() -> None:
+    assert len(deviations.read(EXAMPLE / "deviations.toml", "deviations.toml", date.today()).entries) == 3
 
 
 def test_the_settings_of_the_example_exist() -> None:
