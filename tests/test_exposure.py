@@ -5,11 +5,16 @@ from __future__ import annotations
 import dataclasses
 import os
 import socket
+import tempfile
+import weakref
 from collections.abc import Iterator
 from multiprocessing import shared_memory
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from check_run import bench_of, run_check
 from made_reports import FakeTarget, passing, write
 
 from rdt_conformance import cli
@@ -18,6 +23,7 @@ from rdt_conformance.observe.exposure import Exposed, exposure, of_files
 from rdt_conformance.report import folder, json_report
 from rdt_conformance.results import CheckResult
 from rdt_conformance.verdict import judge
+from reference_transports.inline import InlineTransport
 
 
 @pytest.fixture
@@ -140,3 +146,57 @@ def test_the_report_has_all_of_it_and_judge_agrees(tmp_path: Path) -> None:
     page = (tmp_path / "report.html").read_text()
     assert "0.0.0.0 port 7000" in page and "/dev/shm/mine" in page
     assert "Nobody looked" not in page
+
+
+# --- the check ------------------------------------------------------------------------------------------------------
+
+
+class Spools(InlineTransport):
+    """Keeps a file of each object, which it does not hold open."""
+
+    mode = 0o600
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> Any:
+        self._path(obj_id).touch()
+        self._path(obj_id).chmod(self.mode)
+        return super().extract_tensor_transport_metadata(obj_id, rdt_object)
+
+    def garbage_collect(self, obj_id: str, tensor_transport_meta: Any, tensors: list[Any]) -> None:
+        self._path(obj_id).unlink()
+
+    @staticmethod
+    def _path(obj_id: str) -> Path:
+        return Path(tempfile.gettempdir()) / f"rdt-spool-{obj_id}"
+
+
+class SpoolsForEverybody(Spools):
+    mode = 0o644
+
+
+class Listens(InlineTransport):
+    """Listens to everybody for as long as it lives."""
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> Any:
+        if not hasattr(self, "listening"):
+            self.listening = socket.create_server(("0.0.0.0", 0))
+            weakref.finalize(self, self.listening.close)
+        return super().extract_tensor_transport_metadata(obj_id, rdt_object)
+
+
+@pytest.mark.parametrize(
+    ("transport", "reach", "broken"),
+    [
+        (Spools, USER, False),
+        (SpoolsForEverybody, MACHINE, True),
+        (Listens, NETWORK, False),
+        (InlineTransport, "", False),
+    ],
+)
+def test_what_a_transport_exposes_is_seen(
+    transport: type, reach: str, broken: bool, monkeypatch: pytest.MonkeyPatch, open_folder: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(open_folder))
+    with (open_folder / "of another program").open("w"):  # which stays when the object is freed
+        result = run_check(bench_of(transport, torch.Tensor), "test_nobody_else_can_read_the_data")
+    assert [thing.reach for thing in result.facts[EXPOSURE]] == ([reach] if reach else [])
+    assert [failure.clause for failure in result.failures] == (["R7"] if broken else [])
