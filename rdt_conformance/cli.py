@@ -34,8 +34,9 @@ def _add_judge(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
         "judge",
         help="judge again what a report holds, offline",
         description="Judges again what the checks of each report found, and compares that with what the report says.",
-        epilog="Exit status: that of the verdict (0 conformant, 1 broken, 3 harness error, 8 inconclusive), the worst "
-        "of several; 3 if a report says something else than its own checks; 4 if a file cannot be used.",
+        epilog="Exit status: that of the verdict (0 conformant, 1 broken or a demand not met, 3 harness error, "
+        "8 inconclusive), the worst of several; 3 if a report says something else than its own checks; 4 if a file "
+        "cannot be used.",
     )
     parser.add_argument("files", nargs="+", type=Path, metavar="report.json")
     parser.set_defaults(run=lambda options: _worst([_judge(path) for path in options.files]))

@@ -92,6 +92,13 @@ OPTIONS = (
         default="standard",
         choices=PROFILES,
     ),
+    Option(
+        "--rdt-clause",
+        "run only the checks that cover these clauses, by their ids and separated by commas",
+        metavar="LIST",
+        default="all that apply",
+        ini=False,
+    ),
     Option("--rdt-report", "folder for the report", metavar="DIR", default="rdt-report"),
     Option("--no-rdt-report", "write no report"),
     Option(
@@ -176,6 +183,8 @@ class Settings:
     baseline: str | None
     deviations: Path | None
     required: tuple[str, ...]
+    clauses: tuple[str, ...]
+    """Of which the checks are run; empty: all."""
     replay: Replay | None = None
     """The one example that is run; None: a whole run."""
 
@@ -247,13 +256,15 @@ def _settings(
         peers=_peers(config),
         against=_text(config, "--rdt-against"),
         baseline=_text(config, "--rdt-baseline"),
-        deviations=None if replay else _file(config, "--rdt-deviations"),  # a replay shows the failure as it is
-        required=_several(config, "--rdt-require") or (),
+        # A replay shows a failure as it is, and is about nothing else.
+        deviations=None if replay else _file(config, "--rdt-deviations"),
+        required=() if replay else _several(config, "--rdt-require") or (),
+        clauses=_clauses(config),
         replay=replay,
     )
 
 
-_IN_TOKEN = ("--rdt-engine", "--rdt-nodes", "--rdt-profile", "--rdt-seed")
+_IN_TOKEN = ("--rdt-clause", "--rdt-engine", "--rdt-nodes", "--rdt-profile", "--rdt-seed")
 
 
 def _replay(config: pytest.Config) -> Replay | None:
@@ -281,6 +292,13 @@ def _help(option: Option) -> str:
 def _engines(config: pytest.Config) -> tuple[str, ...]:
     named = _several(config, "--rdt-engine") or ()
     return () if "auto" in named else named
+
+
+def _clauses(config: pytest.Config) -> tuple[str, ...]:
+    named = _text(config, "--rdt-clause")
+    if named is not None and not _split(named):
+        raise pytest.UsageError(f"--rdt-clause: {named!r} names no clause; --rdt-clauses lists them all")
+    return tuple(_split(named or ""))
 
 
 def _peers(config: pytest.Config) -> tuple[str, ...] | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rdt_conformance import contract, inputs, interrupts, junit, paths, suite_module, verdict as judging
+from rdt_conformance import inputs, interrupts, junit, paths, suite_module, verdict as judging
 from rdt_conformance.author import describe
 from rdt_conformance.bench.run import BenchmarkRun
 from rdt_conformance.caches import without_caches
@@ -31,7 +31,6 @@ from rdt_conformance.items import (
     check_of,
     engine_of,
     has_result,
-    must_check_of,
     result_of,
     result_without_run,
 )
@@ -41,16 +40,15 @@ from rdt_conformance.report import json_report, terminal
 from rdt_conformance.report.saving import ReportProblem
 from rdt_conformance.requirements import Requirements
 from rdt_conformance.results import CheckResult, Outcome
+from rdt_conformance.selection import Selection
 from rdt_conformance.suite_module import BENCH_OF, SuiteModule
 from rdt_conformance.target import resolve
+from rdt_conformance.words import count
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
     from rdt_conformance.verdict import Verdict
-
-NARROWING = ("keyword", "markexpr", "deselect", "lf", "stepwise", "ignore", "ignore_glob")
-"""pytest's options that leave checks out."""
 
 
 class Session:
@@ -76,6 +74,7 @@ class Session:
         )
         self._required = Requirements(settings.required, self.target.capabilities)
         self._engines_of_run = engines_of(settings, self.target)
+        self._selection = Selection(config, settings, self.target, self._engines_of_run)
         self._engines = Engines(settings.address, settings.nodes)
         self._bench: Bench | None = None
         self.seed = self._choose_seed()
@@ -118,8 +117,17 @@ class Session:
             *self.target.header_lines(),
             f"rdt run: engine {', '.join(self._engines_of_run)}, profile {settings.profile}, "
             f"--rdt-seed={self.seed}, {nodes}ray {packages['ray']}{joined}, torch {packages['torch']}",
+            *self._demand_lines(),
             *self._replay_lines(),
         ]
+
+    def _demand_lines(self) -> list[str]:
+        listed, required = self._deviations, self._required.names
+        told = [
+            *([f"{listed.file} lists {count(len(listed.entries), 'deviation')}"] if listed else []),
+            *([f"{', '.join(required)} required"] if required else []),
+        ]
+        return [f"rdt demands: {'; '.join(told)}"] if told else []
 
     def _replay_lines(self) -> list[str]:
         replay = self._settings.replay
@@ -163,34 +171,13 @@ class Session:
         if bench is not None:
             bench.close()
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Leave out the checks that have nothing to say about this transport on this engine."""
-        replay = self._settings.replay
-        if replay is not None and not any(check.name == replay.check for item in items if (check := check_of(item))):
-            raise pytest.UsageError(f"--rdt-replay: there is no check {replay.check} in this version")
-        idle = [item for item in items if check_of(item) and not self._applies(item)]
-        if idle:
-            items[:] = [item for item in items if item not in idle]
-            config.hook.pytest_deselected(items=idle)
-        order = {engine: number for number, engine in enumerate(self._engines_of_run)}
-        items.sort(key=lambda item: order[engine_of(item)] if check_of(item) else -1)  # one engine after the other
-        for item in items:
-            if check_of(item):
-                # The project may turn warnings into errors; those of a transport are not for pytest to judge.
-                item.add_marker(pytest.mark.filterwarnings("default"))
-
-    def _applies(self, item: pytest.Item) -> bool:
-        # The first clause says whom a check is for; the others are decided along the way.
-        check, replay = must_check_of(item), self._settings.replay
-        if replay is not None and check.name != replay.check:
-            return False
-        if not check.clauses:
-            return engine_of(item) == check.engine and self._settings.profile in check.profiles
-        first = contract.clause(check.clauses[0])
-        if (check.ray_limit and engine_of(item) == "ray") or (check.interleaves and engine_of(item) != "local"):
-            return False
-        return self.target.applies(first) and engine_of(item) in first.engines
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Iterator[Any]:
+        """Leave checks out before all others do, and have the last word on their order."""
+        self._selection.take(items)
+        result = yield
+        self._selection.put_in_order(items)
+        return result
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Count what was selected; a check that runs alone is a replay."""
@@ -350,9 +337,7 @@ class Session:
         return self._running and self._workerinput is None and meant
 
     def _selected_all(self, session: pytest.Session) -> bool:
-        option = self._config.option
-        narrowed = self._settings.replay is not None or any(getattr(option, name, None) for name in NARROWING)
-        narrowed |= self._benchmarks.only
+        narrowed = self._selection.narrowed() or self._benchmarks.only
         return self._whole and not narrowed and not session.shouldfail and not session.shouldstop
 
     def _status(self, verdict: Verdict) -> int:

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from rdt_conformance import contract, staleness
 from rdt_conformance.contract import Clause, Level
 from rdt_conformance.deviations import Deviations
+from rdt_conformance.exposures import EXPOSURE, exposures
 from rdt_conformance.ladder import LADDER, Rung
 from rdt_conformance.requirements import Reached, Requirements, missing
 from rdt_conformance.results import CheckResult, Failure
@@ -104,13 +105,15 @@ def judge(
         unmet=unmet,
         harness_errors=harness_errors,
         facts=facts,
+        exposures=exposures(results),
     )
 
 
 def _facts(results: Iterable[CheckResult]) -> Iterable[Observation]:
     for result in results:
         if result.outcome != "error":
-            yield from (Observation(what, value, result.engine, result.name) for what, value in result.facts.items())
+            told = {what: value for what, value in result.facts.items() if what != EXPOSURE}
+            yield from (Observation(what, value, result.engine, result.name) for what, value in told.items())
 
 
 def _judge_clause(

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from rdt_conformance.contract_types import Clause, Level
 from rdt_conformance.deviations import Deviation
+from rdt_conformance.exposures import Exposure
 from rdt_conformance.ladder import Rung
 from rdt_conformance.results import Failure
 
@@ -131,6 +132,8 @@ class Verdict:
     """What the user demands of the run besides, and is not so: a line each."""
     harness_errors: tuple[HarnessError, ...]
     facts: tuple[Observation, ...]
+    exposures: tuple[Exposure, ...] | None
+    """What others could get at while the transport worked; None if nobody looked."""
 
     def broken(self, level: Level) -> tuple[ClauseResult, ...]:
         """The clauses of this level that do not hold, one entry for each engine."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 import time
 from typing import Any
 
@@ -16,7 +15,8 @@ from rdt_conformance.checks.attempts import BOTH, FETCH, GIVEN_UP, RECEIVE, RECE
 from rdt_conformance.checks.moves import transfer
 from rdt_conformance.engines.reference.worker import Settings
 from rdt_conformance.engines.world import Process
-from rdt_conformance.observe import proc
+from rdt_conformance.exposures import EXPOSURE, USER
+from rdt_conformance.observe.exposure import Exposed, exposure, of_files
 from rdt_conformance.observe.proc import Thing
 from rdt_conformance.observe.resources import SHARED_MEMORY_FILES, TEMPORARY_FILES, Watch
 
@@ -105,17 +105,27 @@ def test_killed_processes_leave_nothing_on_the_machine(case: Case) -> None:
 
 @check("R7")
 def test_nobody_else_can_read_the_data(case: Case) -> None:
+    """Whoever works across machines listens on a network; that it asks for a secret there is not seen from outside."""
     case.renew()
     source, destination = case.actors(2)
-    before = [process.run(_open_to_others).result() for process in (source, destination)]
+    before = [process.run(_exposure).result() for process in (source, destination)]
+    watch = Watch(memory=False)
     ref = source.produce(case.payload(100_000, 3))
     case.ok(destination.consume(ref), "L1")
-    after = [process.run(_open_to_others).result() for process in (source, destination)]
-    ports, files = ({what for had, has in zip(before, after, strict=True) for what in has[n] - had[n]} for n in (0, 1))
-    # Whoever works across machines listens on the network; that it asks for a secret there cannot be seen from outside.
-    case.fact("listens on", sorted(ports) or ["nothing"])
+    after = [process.run(_exposure).result() for process in (source, destination)]
+    held = {thing for had, has in zip(before, after, strict=True) for thing in has - had}
+    made = _files(watch)
+    exposed = held | of_files(thing.text for thing in made)
+    ref.drop()
+    case.world.come_to_rest(case.patience.call)
+    # Others put things there too. What is gone with the object was its.
+    proven = held | {thing for thing in exposed if not os.path.exists(thing.what)}
+    case.fact(EXPOSURE, sorted(proven))
+    readable = [f"{thing.what} ({thing.permissions})" for thing in sorted(proven) if _is_readable(thing)]
     case.advise(
-        not files, "R7", f"other users of the machine can read {', '.join(sorted(files)[:3])} while an object is alive"
+        not readable,
+        "R7",
+        f"other users of the machine can get at {', '.join(readable[:3])} while an object is alive",
     )
 
 
@@ -220,11 +230,10 @@ def _still_running(helpers: list[tuple[int, float]]) -> set[str]:
     return left
 
 
-def _open_to_others(worker: Any) -> tuple[set[str], set[str]]:
-    """The addresses that this process listens on, and the shared memory of it that other users can read."""
-    connections = psutil.Process().net_connections("inet")
-    addresses = {connection.laddr.ip for connection in connections if connection.status == psutil.CONN_LISTEN}
-    segments = proc.shared_memory_held(proc.descriptors()["open files"], proc.mappings()).values()
-    modes = {path: stat.S_IMODE(os.stat(path).st_mode) for path in segments if os.path.exists(path)}
-    readable = stat.S_IRGRP | stat.S_IROTH
-    return addresses, {f"{path} (permissions {mode:o})" for path, mode in modes.items() if mode & readable}
+def _exposure(worker: Any) -> set[Exposed]:
+    return exposure()
+
+
+def _is_readable(thing: Exposed) -> bool:
+    """Whether others may read it as it lies there; a listening socket may ask for a secret."""
+    return thing.kind in ("file", "shared memory") and thing.reach != USER

@@ -33,6 +33,8 @@ def no_failures(place: Path) -> Path:
     """A conformant run on two engines, with facts."""
     results = passing("local", "ray")
     results[0] = dataclasses.replace(results[0], facts={"delivers": "the contents at extract", "sizes": [1, 2]})
+    open_to = [["listening socket", "0.0.0.0 port 7000", "", "the network"], ["file", "/tmp/f", "0600", "this user"]]
+    results[-1] = dataclasses.replace(results[-1], facts={"exposure": open_to})
     return page(place, write(place, results, "local", "ray"))
 
 

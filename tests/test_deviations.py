@@ -303,6 +303,7 @@ def test_a_run_with_a_listed_deviation_is_green_and_shows_it(run: Run, pytester:
     result.assert_outcomes(passed=1, xfailed=1, deselected=1)
     result.stdout.fnmatch_lines(
         [
+            "rdt demands: known.toml lists 1 deviation",
             "conformant with deviations: 1 listed deviation (L2); every other MUST clause",
             "deviations, listed and accepted:",
             "   L2 MUST broken: the second receiver got nothing",

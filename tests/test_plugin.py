@@ -186,6 +186,7 @@ def test_the_seen_options_are_all_there_are() -> None:
         "rdt_deviations",
         "rdt_replay",
         "rdt_list",
+        "rdt_clause",
     }
     assert set(SEEN_TO_WORK) | elsewhere == {option.key for option in OPTIONS}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from rdt_conformance.report.view import FAIL, UNKNOWN, WARN, RunView, Shown, shown, worst
+from rdt_conformance.report.view import DEVIATION, FAIL, UNKNOWN, WARN, RunView, Shown, shown, worst
 from rdt_conformance.words import listed
 
 ABSENT = Shown("na", " ", "not in its contract")
@@ -113,7 +113,7 @@ class Comparison:
 def _kind(statuses: Sequence[Shown]) -> int:
     if len(set(statuses)) == 1:
         return 2
-    return 0 if {FAIL, WARN, UNKNOWN} & set(statuses) else 1
+    return 0 if {FAIL, DEVIATION, WARN, UNKNOWN} & set(statuses) else 1
 
 
 def _lines(of_runs: Sequence[Mapping[str, str]]) -> list[Line]:

@@ -37,7 +37,7 @@ def render_run(document: Mapping[str, Any]) -> str:
 
 def render_comparison(comparison: Comparison) -> str:
     """The page of several runs side by side."""
-    counted = (view.FAIL, view.WARN, view.UNKNOWN, view.PASS)
+    counted = (view.FAIL, view.DEVIATION, view.WARN, view.UNKNOWN, view.PASS)
     version = rdt_conformance.__version__
     return _render("comparison.html.j2", comparison=comparison, ladder=LADDER, counted=counted, version=version)
 

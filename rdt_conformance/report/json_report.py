@@ -137,6 +137,7 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
         "warnings": [f"{r.clause.id} SHOULD broken on {r.engine}: {r.reason}" for r in verdict.warnings],
         "deviations": [_deviation(result) for result in verdict.deviations],
         "unmet": list(verdict.unmet),
+        "exposure": None if verdict.exposures is None else [thing.to_json() for thing in verdict.exposures],
         "harness_errors": [asdict(error) for error in verdict.harness_errors],
         "counts": asdict(verdict.counts),
     }

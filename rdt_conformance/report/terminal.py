@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rdt_conformance.contract import Area, Level
 from rdt_conformance.deviations import Deviation
+from rdt_conformance.exposures import in_a_line
 from rdt_conformance.report import paragraph
 from rdt_conformance.results import Failure
 from rdt_conformance.verdict import ClauseResult, Exit, Status, Verdict, worst
@@ -60,6 +61,7 @@ def write(
         _harness_errors(verdict, width),
         _unknown(verdict, width),
         _facts(verdict, width),
+        _exposure(verdict, width),
         _foot(verdict, width, seed, report_path),
     ]
     for number, lines in enumerate(filled for section in sections if (filled := list(section))):
@@ -233,6 +235,12 @@ def _facts(verdict: Verdict, width: int) -> Iterator[Line]:
         yield "observed, without right or wrong:", {}
     for (what, value), names in engines.items():
         yield from _plain(paragraph(f"{what}:", f"{value}{_on(names, verdict)}", width, indent=INDENT))
+
+
+def _exposure(verdict: Verdict, width: int) -> Iterator[Line]:
+    """A line if anything is open to others."""
+    if wide := in_a_line(verdict.exposures or ()):
+        yield from _plain(paragraph("open to others while it worked:", wide, width), yellow=True)
 
 
 def _foot(verdict: Verdict, width: int, seed: int | str, report_path: Path | None) -> Iterator[Line]:

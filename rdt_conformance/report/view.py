@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from rdt_conformance.exposures import EXPOSURE
 from rdt_conformance.report import diagram
 from rdt_conformance.results import CheckResult, Failure
 from rdt_conformance.verdict import Exit
@@ -265,6 +266,8 @@ class RunView:
         engines: dict[tuple[str, str], list[str]] = {}
         for check in self.checks:
             for what, value in check.facts.items():
+                if what == EXPOSURE:  # which has a table of its own
+                    continue
                 seen_on = engines.setdefault((what, worded(value)), [])
                 if check.outcome != "error" and check.engine not in seen_on:
                     seen_on.append(check.engine)

@@ -1,0 +1,113 @@
+"""Picking checks, and pytest's own options and plugins beside the suite."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+from made_suites import BRIEF, BROKEN, CHECKS, LOADED, TARGET, Run
+
+from rdt_conformance import contract
+from rdt_conformance.contract import CLAUSES
+
+pytestmark = pytest.mark.usefixtures("not_side_by_side")
+
+SECOND = """
+    @check("L3", "L2")
+    def test_of_two(case: Case) -> None:
+        case.actors(1)
+"""
+
+
+# --- by clause ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("asked", "ran"), [("L1", "works"), ("L2", "of_two"), ("L3,L1", "works|of_two")])
+def test_checks_are_picked_by_clause(run: Run, asked: str, ran: str) -> None:
+    result = run(f"--rdt-clause={asked}", "-v", more=SECOND)
+    count = ran.count("|") + 1
+    result.assert_outcomes(passed=count, deselected=3 - count)
+    for name in ran.split("|"):
+        result.stdout.fnmatch_lines([f"*test_{name}*PASSED*"])
+    assert result.ret == 8
+    result.stdout.fnmatch_lines(["partial run: * not a verdict on the transport"])
+
+
+NOTHING = {
+    "L9x": "no clause has the id 'L9x'; did you mean *",
+    "l1": "no clause has the id 'l1'; did you mean *",
+    ",": "',' names no clause; --rdt-clauses lists them all",
+    "L1,A1": "A1 is only for transports that can abort, which this is not",
+    "R2": "R2 needs the cluster or ray engine; see --rdt-engine",
+}
+
+
+@pytest.mark.parametrize("asked", NOTHING)
+def test_a_clause_of_which_nothing_can_be_run_is_one_line(run: Run, asked: str) -> None:
+    result = run(f"--rdt-clause={asked}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: --rdt-clause: {NOTHING[asked]}"])
+    assert "Traceback" not in result.stderr.str()
+
+
+# --- pytest's own options -------------------------------------------------------------------------------------------
+
+
+def test_minus_x_stops_at_the_first_failure_and_earns_no_verdict(run: Run) -> None:
+    result = run("-x", more=BROKEN + BROKEN.replace("test_broken", "test_more").replace("L2", "L3"))
+    assert result.ret == 1
+    result.assert_outcomes(passed=1, failed=1, deselected=1)
+    result.stdout.fnmatch_lines(["partial run: *1 MUST clause broken (L2)"])
+
+
+def test_minus_k_and_minus_m_pick_checks(run: Run, suites: Path) -> None:
+    run("-k", "works or two", more=SECOND).assert_outcomes(passed=2, deselected=1)
+    marked = SECOND.replace('@check("L3"', '@pytest.mark.timeout(60)\n    @check("L3"')
+    run("-m", "timeout", more=marked).assert_outcomes(passed=1, deselected=2)
+
+
+def test_collect_only_shows_what_would_run(run: Run) -> None:
+    result = run("--collect-only", "-q", "--rdt-clause=L3", more=SECOND)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        ["suites/test_shipped.py::test_of_two[[]local[]]", "1/3 tests collected (2 deselected)*"]
+    )
+
+
+def last_failed(pytester: pytest.Pytester, suites: Path, more: str) -> pytest.RunResult:
+    """A run with pytest's cache, which remembers what failed."""
+    (suites / "test_shipped.py").write_text(textwrap.dedent(CHECKS + more))
+    return pytester.runpytest_inprocess(*LOADED, f"--transport={TARGET}", *BRIEF, "--lf")
+
+
+def test_lf_runs_what_failed_last_time(
+    run: Run, pytester: pytest.Pytester, suites: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contract, "CLAUSES", {name: CLAUSES[name] for name in ("L1", "L2", "A1")})
+    whole = last_failed(pytester, suites, BROKEN)
+    whole.assert_outcomes(passed=1, failed=1, deselected=1)
+    whole.stdout.fnmatch_lines(["not conformant: 1 MUST clause broken (L2)"])
+    mended = BROKEN.replace("False", "True")
+    again = last_failed(pytester, suites, mended)
+    again.assert_outcomes(passed=1, deselected=2)
+    assert again.ret == 8
+    again.stdout.fnmatch_lines(["partial run: *"])
+    assert last_failed(pytester, suites, mended).ret == 0, "nothing failed, so that all of them are run"
+
+
+SHUFFLES = """
+    import pytest
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(items):
+        items[:] = items[::2] + items[1::2]
+"""
+
+
+def test_another_plugin_may_change_the_order_but_engines_stay_together(run: Run, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(shuffler=SHUFFLES)
+    pytester.syspathinsert()
+    options = ("-p", "shuffler", "-p", "no:randomly", "--collect-only", "-q", "--rdt-engine=local,cluster")
+    lines = run(*options, more=SECOND + SECOND.replace("test_of_two", "test_last")).stdout.lines
+    engines = [line.partition("[")[2] for line in lines if "::" in line]
+    assert engines == ["local]"] * 3 + ["cluster]"] * 3
