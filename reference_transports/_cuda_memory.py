@@ -67,7 +67,7 @@ class Exported:
             assert allocation is not None
             self.storages.append((allocation, address - self._extents[allocation][0], size))
             self.kept.append(storage)
-        return number, tensor.storage_offset(), None if tensor.is_contiguous() else tensor.stride()
+        return number, int(tensor.storage_offset()), None if tensor.is_contiguous() else tensor.stride()
 
 
 class Mapped:

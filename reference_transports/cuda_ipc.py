@@ -38,7 +38,8 @@ import torch
 from ray.experimental import CommunicatorMetadata, TensorTransportManager, TensorTransportMetadata
 from ray.experimental.rdt.tensor_transport_manager import FetchRequest
 
-from reference_transports._cuda_memory import Exported, Mapped
+from reference_transports._cuda import CudaError
+from reference_transports._cuda_memory import Exported, Mapped, Place
 from reference_transports._layout import TensorMeta, describe, landing, sizes
 from reference_transports._loans import Borrowed, Lent
 
@@ -68,7 +69,7 @@ class CudaIpcMetadata(TensorTransportMetadata):
     ready: bytes = field(default=b"", repr=False)
     allocations: list[bytes] = field(default_factory=list, repr=False)
     storages: list[tuple[int, int, int]] = field(default_factory=list)
-    places: list[tuple[int, int, tuple[int, ...] | None] | None] = field(default_factory=list)
+    places: list[Place | None] = field(default_factory=list)
     digest: bytes = field(default=b"", repr=False)
 
     def sealed(self) -> CudaIpcMetadata:
@@ -279,9 +280,16 @@ def _open(
     except LookupError as error:
         gone = f"object {obj_id} is gone: its source (process {pid} of this host) freed it or ended"
         raise RuntimeError(f"{gone} ({error})") from None
-    mapped = Mapped(borrowed, source.allocations)
+    try:
+        mapped = Mapped(borrowed, source.allocations)
+    except CudaError as error:
+        apart = f"GPU {source.gpu}, where object {obj_id} is, and {device} of this process do not reach each other"
+        raise RuntimeError(
+            f"CUDA cannot map the memory ({error}): either its source ended just now, or {apart}"
+        ) from None
     storages = [mapped.storage(*each) for each in source.storages]
-    return storages, torch.cuda.Event.from_ipc_handle(device, source.ready)
+    ready: Any = torch.cuda.Event.from_ipc_handle(device, source.ready)
+    return storages, ready
 
 
 def _tensors_in(
@@ -289,7 +297,8 @@ def _tensors_in(
 ) -> list[torch.Tensor]:
     tensors = []
     for (shape, dtype), place in zip(source.tensor_meta, source.places, strict=True):
-        tensor = torch.empty(0 if place else shape, dtype=dtype, device=device)
+        assert isinstance(dtype, torch.dtype)
+        tensor = torch.empty((0,) if place else shape, dtype=dtype, device=device)
         if place:
             number, offset, strides = place
             tensor.set_(storages[number], offset, shape, strides or _contiguous(shape))
