@@ -122,6 +122,15 @@ class Channel:
             (size,) = _SIZE.unpack(_receive_exactly(self._sock, _SIZE.size))
             return _receive_exactly(self._sock, size)
 
+    def is_over(self) -> bool:
+        """Whether the other side has closed or died, and nothing that it said before is still to be heard."""
+        try:
+            return not self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
     @contextmanager
     def _failing_clearly(self, what: str) -> Iterator[None]:
         try:

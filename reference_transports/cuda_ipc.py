@@ -40,7 +40,7 @@ from ray.experimental.rdt.tensor_transport_manager import FetchRequest
 
 from reference_transports._cuda import CudaError
 from reference_transports._cuda_memory import Exported, Mapped, Place
-from reference_transports._layout import TensorMeta, describe, landing, sizes
+from reference_transports._layout import TensorMeta, describe, landing, on_one_gpu, sizes
 from reference_transports._loans import Borrowed, Lent
 
 _PAUSE_SECONDS = 0.0001
@@ -158,12 +158,10 @@ class CudaIpcTransport(TensorTransportManager):
         Raises:
             ValueError: the tensors are not torch tensors in plain memory of one GPU.
         """
+        device = on_one_gpu(rdt_object)
         tensor_meta = describe(rdt_object, ("cuda",))
-        devices = {tensor.device for tensor in rdt_object if isinstance(tensor, torch.Tensor)}
-        if len(devices) > 1:
-            raise ValueError(f"the tensors of one object must be on one GPU, got {' and '.join(map(str, devices))}")
         if not any(tensor.nbytes for tensor in rdt_object):
-            return CudaIpcMetadata(tensor_meta, "cuda" if devices else None, places=[None] * len(rdt_object)).sealed()
+            return CudaIpcMetadata(tensor_meta, device and device.type, places=[None] * len(rdt_object)).sealed()
         shared = self._shared.get(obj_id)
         if shared is None:  # if another thread is faster, its own will do, and this one is dropped
             shared = self._shared.setdefault(obj_id, _Shared(rdt_object, tensor_meta))
@@ -191,6 +189,8 @@ class CudaIpcTransport(TensorTransportManager):
         source = _source_of(tensor_transport_metadata)
         if not any(source.places):
             return CudaIpcFetchRequest(obj_id, landing(source.tensor_meta, target_buffers, "cuda", ("cuda",)))
+        if source.host != _host():
+            raise ValueError(f"object {obj_id} is on another host, and CUDA IPC works within one: use NCCL or NIXL")
         seen = source.gpu in _gpus()
         device = torch.device("cuda", _gpus().index(source.gpu) if seen else torch.cuda.current_device())
         landed = None
@@ -269,8 +269,6 @@ def _open(
     obj_id: str, source: CudaIpcMetadata, device: torch.device
 ) -> tuple[Sequence[torch.UntypedStorage], torch.cuda.Event]:
     """The object's storages, as the current device sees them, and when they are complete."""
-    if source.host != _host():
-        raise ValueError(f"object {obj_id} is on another host, and CUDA IPC works within one: use NCCL or NIXL")
     pid, fd, pipe = source.loan
     shared = _shared_here.get(pipe)
     if shared is not None and shared.lent.fd == fd and pid == os.getpid():
