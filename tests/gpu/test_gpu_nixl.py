@@ -1,4 +1,4 @@
-"""The NIXL transport between processes: from GPU to GPU, the same or another, and from and to the memory of the host."""
+"""The NIXL transport between processes: from GPU to GPU, the same or another, and to and from the host's memory."""
 
 from __future__ import annotations
 
