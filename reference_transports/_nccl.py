@@ -1,12 +1,15 @@
 """NCCL itself, through ctypes from the library that torch has loaded: communicators of two.
 
-They are made to be nonblocking. So no call waits for the other side, and a thread that asks whether something is done
-can give up in between: torch's own process groups wait inside NCCL, and end the process when that takes too long.
+Not by torch's own process groups: they wait inside NCCL, where no abort reaches them, and end the process when that
+takes too long. Nor by what NCCL calls nonblocking communicators: they start a thread for every transfer, which takes as
+long as to send twenty megabytes over NVLink. Instead, a communicator is made on a thread of its own, up to the point
+from which on NCCL waits only on the GPU; and what waits there, NCCL can abort.
 """
 
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -15,23 +18,11 @@ import torch
 
 UNIQUE_ID_BYTES = 128
 _BYTES = 0  # ncclInt8
-_IN_PROGRESS = 7
 _REMOTE_ERROR = 6
 
 
 class _UniqueId(ctypes.Structure):
     _fields_ = [("internal", ctypes.c_byte * UNIQUE_ID_BYTES)]
-
-
-class _Config(ctypes.Structure):
-    """``ncclConfig_t`` as in NCCL 2.14, the first to have it; later ones take their defaults for the rest."""
-
-    _fields_ = [
-        ("size", ctypes.c_size_t),
-        ("magic", ctypes.c_uint),
-        ("version", ctypes.c_uint),
-        ("blocking", ctypes.c_int),
-    ]
 
 
 class NcclError(Exception):
@@ -59,7 +50,7 @@ def _library() -> Any:
 
 def _call(function: str, *args: Any) -> None:
     result = getattr(_library(), function)(*args)
-    if result not in (0, _IN_PROGRESS):
+    if result:
         raise NcclError(function, result)
 
 
@@ -71,53 +62,76 @@ def unique_id() -> bytes:
 
 
 class Communicator:
-    """One side of a communicator of two, on the current device. One thread at a time may use it.
-
-    What is started, beginning with the communicator itself, goes on by itself; `is_ready` tells when the next may be.
+    """One side of a communicator of two, on the current device.
 
     Args:
         unique: the same at both sides.
-        rank: 0 or 1.
+        rank: `SENDER` or `RECEIVER`.
+        stream: on which it works.
     """
 
-    def __init__(self, unique: bytes, rank: int) -> None:
-        self._peer = 1 - rank
+    SENDER, RECEIVER = 0, 1
+
+    def __init__(self, unique: bytes, rank: int, stream: torch.cuda.Stream) -> None:
+        self._rank = rank
+        self._stream = stream
         self._handle = ctypes.c_void_p()
-        config = _Config(ctypes.sizeof(_Config), 0xCAFEBEEF, 21400, 0)
-        identity = _UniqueId.from_buffer_copy(unique)
-        _call("ncclCommInitRankConfig", ctypes.byref(self._handle), 2, identity, rank, ctypes.byref(config))
+        self._error: Exception | None = None
+        self._handing_over = threading.Lock()
+        self._connected = self._aborted = False
+        threading.Thread(target=self._connect, args=[unique], name="rdt-nccl", daemon=True).start()
+
+    def _connect(self, unique: bytes) -> None:
+        """Do all that waits for the other side. That ends when the other side does the same, or dies."""
+        try:
+            with torch.cuda.stream(self._stream):
+                handle, identity = ctypes.c_void_p(), _UniqueId.from_buffer_copy(unique)
+                _call("ncclCommInitRank", ctypes.byref(handle), 2, identity, self._rank)
+                self._handle = handle
+                self._first = torch.zeros(1, dtype=torch.uint8, device=self._stream.device)
+                self.move([self._first])  # NCCL makes connections when they are used first
+        except Exception as error:
+            self._error = error
+        with self._handing_over:
+            self._connected = True
+        if self._aborted:
+            self.abort()
 
     def is_ready(self) -> bool:
-        """Whether all that was started is done, or queued on its stream.
+        """Whether it can be used.
 
         Raises:
-            NcclError: it failed.
+            NcclError: it failed, now or in a transfer.
         """
+        if not self._connected:
+            return False
+        if self._error is not None:
+            raise self._error
         state = ctypes.c_int()
         _call("ncclCommGetAsyncError", self._handle, ctypes.byref(state))
-        if state.value not in (0, _IN_PROGRESS):
+        if state.value:
             raise NcclError("NCCL", state.value)
-        return state.value == 0
+        return True
 
-    def send(self, buffers: Sequence[torch.Tensor], stream: torch.cuda.Stream) -> None:
-        """Start to send the bytes of contiguous tensors, in order, as one operation on the stream."""
-        self._move("ncclSend", buffers, stream)
-
-    def receive(self, buffers: Sequence[torch.Tensor], stream: torch.cuda.Stream) -> None:
-        """Start to receive as many bytes into contiguous tensors, likewise."""
-        self._move("ncclRecv", buffers, stream)
-
-    def _move(self, function: str, buffers: Sequence[torch.Tensor], stream: torch.cuda.Stream) -> None:
+    def move(self, buffers: Sequence[torch.Tensor]) -> None:
+        """Queue a transfer of the bytes of contiguous tensors, in order and of the same sizes at both sides."""
+        function = "ncclSend" if self._rank == self.SENDER else "ncclRecv"
+        stream = ctypes.c_void_p(self._stream.cuda_stream)
         _call("ncclGroupStart")
         try:
             for buffer in buffers:
                 where, size = ctypes.c_void_p(buffer.data_ptr()), ctypes.c_size_t(buffer.nbytes)
-                _call(function, where, size, _BYTES, self._peer, self._handle, ctypes.c_void_p(stream.cuda_stream))
+                _call(function, where, size, _BYTES, 1 - self._rank, self._handle, stream)
         finally:
             _call("ncclGroupEnd")
 
     def abort(self) -> None:
-        """End whatever goes on, on this side, and the communicator with it. Harmless when repeated."""
-        handle, self._handle = self._handle, ctypes.c_void_p()
+        """End it, and whatever it does on the GPU, or see to that if it is still being made. Harmless when repeated."""
+        with self._handing_over:
+            self._aborted = True
+            if not self._connected:
+                return
+            handle, self._handle = self._handle, ctypes.c_void_p()
         if handle.value is not None:
             _call("ncclCommAbort", handle)
+            self._stream.synchronize()

@@ -41,13 +41,13 @@ class PairGroup:
     """
 
     def __init__(self, channel: Channel, rank: int, device: torch.device) -> None:
-        self.device = device
-        self.stream = torch.cuda.Stream(device)
         self._channel = channel
-        self._turn = threading.Lock()
         self._communicator: Communicator | None = None
+        self._turn = threading.Lock()
+        self.device = device
+        self.stream = torch.cuda.Stream(device, priority=-1)  # of those that hardly anybody else uses
         with self._ending_if_it_fails(), torch.cuda.device(device):
-            self._communicator = Communicator(self._agree(rank), rank)
+            self._communicator = Communicator(self._agree(rank), rank, self.stream)
             self._until(self._communicator.is_ready)
 
     def _agree(self, rank: int) -> bytes:
@@ -78,16 +78,16 @@ class PairGroup:
             pieces = _Pieces(tensors)
             pieces.pack()
             self._meet(digest)
-            communicator.send(pieces.buffers, self.stream)
-            self._until_done(communicator)
+            communicator.move(pieces.buffers)
+            self._until_done()
 
     def receive(self, tensors: Sequence[torch.Tensor], ready: torch.cuda.Event, digest: bytes) -> None:
         """Fill contiguous tensors of this device; likewise."""
         with self._moving(tensors, ready) as communicator:
             pieces = _Pieces(tensors)
             self._meet(digest)
-            communicator.receive(pieces.buffers, self.stream)
-            self._until_done(communicator)
+            communicator.move(pieces.buffers)
+            self._until_done()
             pieces.unpack()
             self.stream.synchronize()
 
@@ -108,8 +108,7 @@ class PairGroup:
         while self._channel.hear() != digest:
             pass  # it is in another transfer, and leaves that, if at all, by closing the channel
 
-    def _until_done(self, communicator: Communicator) -> None:
-        self._until(communicator.is_ready)
+    def _until_done(self) -> None:
         done = torch.cuda.Event()
         done.record(self.stream)
         self._until(done.query)
@@ -123,6 +122,8 @@ class PairGroup:
             if time.monotonic() > eager:
                 if self._channel.is_over():
                     raise GroupLost("the other side is gone")
+                if self._communicator is not None:
+                    self._communicator.is_ready()
                 time.sleep(pause)
                 pause = min(1.04 * pause, _PAUSES_SECONDS[1])  # of all the time, a twenty-fifth
 
@@ -150,7 +151,6 @@ class PairGroup:
         communicator, self._communicator = self._communicator, None
         if communicator is not None:
             communicator.abort()
-            self.stream.synchronize()
 
     def __del__(self) -> None:
         if not sys.is_finalizing():  # else the kernel does it all

@@ -8,7 +8,8 @@ made, and what follows from an abort, in `_pairs`; how the two find each other, 
 thread of Ray's, with another current stream. Both sides return when the transfer is complete on the GPU, too. So what
 was received may be used on any stream, and what was sent may be changed.
 
-**Communicators** take a few hundred megabytes of GPU memory each. So only some are kept.
+**Communicators** take memory of the GPU, some 250 MB each at the source and 500 at the destination. So only some are
+kept.
 
 What NCCL itself sends is neither proved nor encrypted: that is for the network to do. Linux; ``torch.Tensor`` on GPUs,
 two different ones: NCCL does not work within one.
@@ -45,7 +46,7 @@ class NcclMetadata(SourceMetadata):
 class NcclTransport(PairTransport[PairGroup]):
     """Sends and receives through NCCL."""
 
-    MOST_GROUPS: ClassVar[int] = 8
+    MOST_GROUPS: ClassVar[int] = 16
 
     def __init__(self) -> None:
         super().__init__()

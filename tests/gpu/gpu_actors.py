@@ -154,6 +154,7 @@ def collect(inside: Inside, obj_id: str, metadata: Any) -> None:
 
 def drop(inside: Inside, obj_id: str) -> None:
     """Let go of what was received."""
+    inside.requests.pop(obj_id, None)
     del inside.received[obj_id]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -14,28 +14,29 @@ from ray.experimental import CommunicatorMetadata
 
 pytest.importorskip("nixl")
 pytestmark = pytest.mark.timeout(300)
+TRANSPORT = "reference_transports.nixl:NixlTransport"
 COMM = CommunicatorMetadata()
 MIB = 1 << 20
 BIG = 64 * MIB
 
 
-@pytest.fixture
-def hire() -> Iterator[Callable[..., Actor]]:
-    yield from hiring("reference_transports.nixl:NixlTransport")
-
-
-@pytest.fixture(params=["same GPU", "another GPU"])
-def pair(request: pytest.FixtureRequest, hire: Callable[..., Actor]) -> tuple[Actor, Actor]:
+@pytest.fixture(scope="module", params=["same GPU", "another GPU"])
+def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Actor, Actor]]:
     if request.param == "another GPU" and torch.cuda.device_count() < 2:
         pytest.skip("needs two GPUs")
-    return hire("0"), hire("1" if request.param == "another GPU" else "0")
+    for hire in hiring(TRANSPORT):
+        yield hire("0"), hire("1" if request.param == "another GPU" else "0")
 
 
-def move(source: Actor, destination: Actor, recipe: Any, buffers: Any = None) -> Any:
+def move(source: Actor, destination: Actor, recipe: Any, buffers: Any = None) -> None:
+    """A whole life of an object."""
     metadata = source.do(extract, "object", recipe)
-    destination.do(receive, "object", metadata, COMM, buffers)
-    assert destination.do(wrong_bytes, "object", recipe) == []
-    return metadata
+    try:
+        destination.do(receive, "object", metadata, COMM, buffers)
+        assert destination.do(wrong_bytes, "object", recipe) == []
+        destination.do(drop, "object")
+    finally:
+        source.do(collect, "object", metadata)
 
 
 def wrong_bytes(inside: Inside, obj_id: str, recipe: Any) -> list[str]:
@@ -65,6 +66,8 @@ def test_what_arrives_is_what_the_source_has_made(pair: tuple[Actor, Actor]) -> 
     metadata = source.do(extract, "late", partial(recipes.late, BIG))
     destination.do(receive, "late", metadata, COMM)
     assert destination.do(wrong_bytes, "late", partial(recipes.numbers, BIG)) == []
+    destination.do(drop, "late")
+    source.do(collect, "late", metadata)
 
 
 def test_memory_is_flat(pair: tuple[Actor, Actor]) -> None:
@@ -73,9 +76,7 @@ def test_memory_is_flat(pair: tuple[Actor, Actor]) -> None:
     def cycles(count: int) -> None:
         for _ in range(count):
             for recipe in (partial(recipes.many, 20), partial(recipes.numbers, MIB)):
-                metadata = move(source, destination, recipe)
-                source.do(collect, "object", metadata)
-                destination.do(drop, "object")
+                move(source, destination, recipe)
 
     cycles(20)
     before = source.do(in_use), destination.do(in_use)
