@@ -30,9 +30,20 @@ def many(count: int) -> list[torch.Tensor]:
     return [torch.full((index % 7 * 9,), index, dtype=torch.int32, device="cuda") for index in range(count)]
 
 
-def split(count: int) -> list[torch.Tensor]:
-    """Small tensors of one storage."""
-    return list(torch.arange(count * 64, device="cuda").split(64))
+def split(count: int, parts: int | None = None) -> list[torch.Tensor]:
+    """The same bytes in one storage, as so many tensors, or in fewer parts."""
+    whole = torch.arange(count * 64, device="cuda")
+    return list(whole.split(whole.numel() // (parts or count)))
+
+
+def alike(count: int) -> list[torch.Tensor]:
+    """Small tensors, each with a storage of its own, in one allocation: torch takes them from there."""
+    return [torch.full((64,), index, device="cuda") for index in range(count)]
+
+
+def empty_bytes(size: int) -> list[torch.Tensor]:
+    """One tensor, of whatever is in its memory."""
+    return [torch.empty(size, dtype=torch.uint8, device="cuda")]
 
 
 def everything() -> list[torch.Tensor]:
