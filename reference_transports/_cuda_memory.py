@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 
 from reference_transports import _cuda
+from reference_transports._layout import in_one_piece
 from reference_transports._loans import Borrowed
 
-Place: TypeAlias = tuple[int, int, tuple[int, ...] | None]
-"""Of a tensor: number of its storage, offset there in elements, strides if it is not contiguous."""
 _ALIGNED = 16
 """Bytes; every dtype has an itemsize that divides it."""
 
@@ -31,15 +30,19 @@ class Exported:
         """For each the number of its allocation, and offset and size there, in bytes."""
         self.kept: list[torch.UntypedStorage] = []
         """The storages themselves. A tensor may be given another one."""
-        self.places: list[Place] = []
+        self.places: list[tuple[int, int]] = []
+        """For each tensor the number of its storage, and the offset there, in elements."""
+        self.strides: list[tuple[int, ...] | None] = []
+        """For each tensor that is not contiguous."""
         self._extents: list[tuple[int, int]] = []  # base and size of each allocation
         self._numbers: dict[tuple[int, int], int] = {}  # of storages, by address and size
-        plain = [tensor.detach().resolve_conj().resolve_neg() for tensor in tensors]
+        plain = [in_one_piece(tensor) if tensor.is_conj() or tensor.is_neg() else tensor for tensor in tensors]
         stuck = [index for index, tensor in enumerate(plain) if not self._export(tensor)]
         for index, copy in zip(stuck, _copies([plain[index] for index in stuck]), strict=True):
             self._export(copy)
             plain[index] = copy
         self.places = [self._place(tensor) for tensor in plain]
+        self.strides = [None if tensor.is_contiguous() else tensor.stride() for tensor in plain]
 
     def _export(self, tensor: torch.Tensor) -> bool:
         """Export the allocation in which the tensor is, unless that was done or cannot be done."""
@@ -58,16 +61,17 @@ class Exported:
                 return number
         return None
 
-    def _place(self, tensor: torch.Tensor) -> Place:
+    def _place(self, tensor: torch.Tensor) -> tuple[int, int]:
         storage = tensor.untyped_storage()
-        address, size = storage.data_ptr(), storage.nbytes()
-        number = self._numbers.setdefault((address, size), len(self.kept))
-        if number == len(self.kept):
-            allocation = self._allocation_at(address)
+        key = storage.data_ptr(), storage.nbytes()
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.kept)
+            allocation = self._allocation_at(key[0])
             assert allocation is not None
-            self.storages.append((allocation, address - self._extents[allocation][0], size))
+            self.storages.append((allocation, key[0] - self._extents[allocation][0], key[1]))
             self.kept.append(storage)
-        return number, int(tensor.storage_offset()), None if tensor.is_contiguous() else tensor.stride()
+        return number, int(tensor.storage_offset())
 
 
 class Mapped:

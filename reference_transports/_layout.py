@@ -77,11 +77,10 @@ def on_one_gpu(tensors: Sequence[Tensor]) -> torch.device | None:
     Raises:
         ValueError: they are not torch tensors, or on several GPUs, or elsewhere.
     """
-    found = {str(tensor.device) if isinstance(tensor, torch.Tensor) else type(tensor).__name__ for tensor in tensors}
-    if len(found) > 1 or not all(each.startswith("cuda") for each in found):
-        raise ValueError(
-            f"the tensors of one object must be torch tensors on one GPU, got {' and '.join(sorted(found))}"
-        )
+    found = {tensor.device if isinstance(tensor, torch.Tensor) else type(tensor) for tensor in tensors}
+    if len(found) > 1 or not all(isinstance(each, torch.device) and each.type == "cuda" for each in found):
+        names = sorted(each.__name__ if isinstance(each, type) else str(each) for each in found)
+        raise ValueError(f"the tensors of one object must be torch tensors on one GPU, got {' and '.join(names)}")
     return tensors[0].device if found else None
 
 

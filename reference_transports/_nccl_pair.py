@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import torch
 
-from reference_transports._layout import bytes_of, in_one_piece
+from reference_transports._layout import bytes_of, in_one_piece, lies_in_one_piece
 from reference_transports._nccl import UNIQUE_ID_BYTES, Communicator, NcclError, unique_id
 from reference_transports._pairs import SOURCE, GroupLost
 from reference_transports._wire import Channel
@@ -66,38 +66,37 @@ class PairGroup:
             raise ConnectionError("what the other side says makes no sense")
         return unique
 
-    def send(self, tensors: Sequence[torch.Tensor], ready: torch.cuda.Event, digest: bytes) -> None:
+    def send(self, tensors: Sequence[torch.Tensor], ready: torch.cuda.Event | None, digest: bytes) -> None:
         """Send tensors of this device.
 
         Args:
             tensors: to send.
-            ready: happens when they are complete.
+            ready: happens when they are complete; None if they are.
             digest: of the transfer, the same at both sides.
         """
         with self._moving(tensors, ready) as communicator:
-            pieces = _Pieces(tensors)
+            pieces = _Pieces(tensors, self.stream)
             pieces.pack()
             self._meet(digest)
             communicator.move(pieces.buffers)
             self._until_done()
 
-    def receive(self, tensors: Sequence[torch.Tensor], ready: torch.cuda.Event, digest: bytes) -> None:
+    def receive(self, tensors: Sequence[torch.Tensor], ready: torch.cuda.Event | None, digest: bytes) -> None:
         """Fill contiguous tensors of this device; likewise."""
         with self._moving(tensors, ready) as communicator:
-            pieces = _Pieces(tensors)
+            pieces = _Pieces(tensors, self.stream)
             self._meet(digest)
             communicator.move(pieces.buffers)
             self._until_done()
             pieces.unpack()
-            self.stream.synchronize()
 
     @contextmanager
-    def _moving(self, tensors: Sequence[torch.Tensor], ready: torch.cuda.Event) -> Iterator[Communicator]:
-        with self._turn, self._ending_if_it_fails(), torch.cuda.stream(self.stream):
+    def _moving(self, tensors: Sequence[torch.Tensor], ready: torch.cuda.Event | None) -> Iterator[Communicator]:
+        with self._turn, self._ending_if_it_fails():
             if tensors[0].device != self.device:
                 raise GroupLost("it is for another GPU")
-            # Not on the stream: an abort would have to wait for it, too.
-            self._until(ready.query)
+            if ready is not None:  # not to be waited for on the stream: an abort would have to wait for it, too
+                self._until(ready.query)
             if self._communicator is None:
                 raise GroupLost("it has ended")
             yield self._communicator
@@ -105,6 +104,9 @@ class PairGroup:
     def _meet(self, digest: bytes) -> None:
         """Wait until the other side is about to do the same."""
         self._channel.say(digest)
+        eager = time.monotonic() + _EAGER_SECONDS
+        while self._channel.peek() is None and time.monotonic() < eager:
+            pass  # to be woken up would take longer
         while self._channel.hear() != digest:
             pass  # it is in another transfer, and leaves that, if at all, by closing the channel
 
@@ -120,7 +122,7 @@ class PairGroup:
             if self._channel.aborted:
                 raise GroupLost("it was aborted")
             if time.monotonic() > eager:
-                if self._channel.is_over():
+                if self._channel.peek() == b"":
                     raise GroupLost("the other side is gone")
                 if self._communicator is not None:
                     self._communicator.is_ready()
@@ -136,7 +138,7 @@ class PairGroup:
         try:
             yield
         except BaseException as error:
-            is_over = self._channel.aborted or self._channel.is_over()
+            is_over = self._channel.aborted or self._channel.peek() == b""
             self._end()
             if isinstance(error, NcclError) and not error.is_remote and not is_over:
                 raise ConnectionError(f"NCCL cannot connect the two GPUs: {error}") from error
@@ -158,24 +160,35 @@ class PairGroup:
 
 
 class _Pieces:
-    """The bytes of tensors, in few pieces. Copies are made on the current stream."""
+    """The bytes of tensors, in few pieces; what has to be copied is copied on the stream.
 
-    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
-        pieces = [bytes_of(in_one_piece(tensor)) for tensor in tensors if tensor.numel()]
-        small = [piece for piece in pieces if piece.nbytes < _SMALL]
-        self._packed = small if len(small) > 1 else []
-        self.buffers = [piece for piece in pieces if piece.nbytes >= _SMALL or not self._packed]
-        if self._packed:
-            size = sum(piece.nbytes for piece in self._packed)
-            self._pack = torch.empty(size, dtype=torch.uint8, device=pieces[0].device)
-            self.buffers.append(self._pack)
+    `buffers` are the pieces, each of which lies in one piece.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor], stream: torch.cuda.Stream) -> None:
+        self._stream = stream
+        self._packed: list[torch.Tensor] = []
+        self.buffers = [tensor for tensor in tensors if tensor.nbytes]
+        few = len(self.buffers) == 1
+        if not all(lies_in_one_piece(tensor) and (few or tensor.nbytes >= _SMALL) for tensor in self.buffers):
+            with torch.cuda.stream(stream):
+                pieces = [bytes_of(in_one_piece(tensor)) for tensor in self.buffers]
+                self._packed = [piece for piece in pieces if piece.nbytes < _SMALL]
+                size = sum(piece.nbytes for piece in self._packed)
+                self._pack = torch.empty(size, dtype=torch.uint8, device=stream.device)
+            self.buffers = [piece for piece in pieces if piece.nbytes >= _SMALL]
+            if self._packed:
+                self.buffers.append(self._pack)
 
     def pack(self) -> None:
         """Put the bytes of the small tensors where they are sent from."""
         if self._packed:
-            torch.cat(self._packed, out=self._pack)
+            with torch.cuda.stream(self._stream):
+                torch.cat(self._packed, out=self._pack)
 
     def unpack(self) -> None:
-        """Give the small tensors their bytes, when they have come."""
+        """Give the small tensors their bytes, which have come, and wait until they have them."""
         if self._packed:
-            torch.split_with_sizes_copy(self._pack, [piece.nbytes for piece in self._packed], out=self._packed)
+            with torch.cuda.stream(self._stream):
+                torch.split_with_sizes_copy(self._pack, [piece.nbytes for piece in self._packed], out=self._packed)
+            self._stream.synchronize()

@@ -122,14 +122,14 @@ class Channel:
             (size,) = _SIZE.unpack(_receive_exactly(self._sock, _SIZE.size))
             return _receive_exactly(self._sock, size)
 
-    def is_over(self) -> bool:
-        """Whether the other side has closed or died, and nothing that it said before is still to be heard."""
+    def peek(self) -> bytes | None:
+        """The first byte of what is to be heard next; empty if the other side has closed or died; None if neither."""
         try:
-            return not self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            return self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
-            return False
+            return None
         except OSError:
-            return True
+            return b""
 
     @contextmanager
     def _failing_clearly(self, what: str) -> Iterator[None]:

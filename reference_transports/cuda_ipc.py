@@ -23,7 +23,7 @@ A receiver maps allocations, and not tensors: it can reach whatever else lies in
 
 from __future__ import annotations
 
-import math
+import marshal
 import os
 import time
 import weakref
@@ -39,7 +39,7 @@ from ray.experimental import CommunicatorMetadata, TensorTransportManager, Tenso
 from ray.experimental.rdt.tensor_transport_manager import FetchRequest
 
 from reference_transports._cuda import CudaError
-from reference_transports._cuda_memory import Exported, Mapped, Place
+from reference_transports._cuda_memory import Exported, Mapped
 from reference_transports._layout import TensorMeta, describe, landing, on_one_gpu, sizes
 from reference_transports._loans import Borrowed, Lent
 
@@ -58,8 +58,8 @@ class CudaIpcMetadata(TensorTransportMetadata):
         ready: handle of an event that happens when the tensors are complete.
         allocations: their handles.
         storages: for each the allocation that it is in, by its number, and its offset and size there, in bytes.
-        places: for each tensor the storage, by its number, the offset there in elements, and the strides if it is not
-            contiguous; None if it is empty.
+        places: for each tensor that is not empty the storage, by its number, and the offset there in elements.
+        strides: for each of those, unless it is contiguous.
         digest: of all this, for it goes to native code, which believes everything.
     """
 
@@ -69,7 +69,8 @@ class CudaIpcMetadata(TensorTransportMetadata):
     ready: bytes = field(default=b"", repr=False)
     allocations: list[bytes] = field(default_factory=list, repr=False)
     storages: list[tuple[int, int, int]] = field(default_factory=list)
-    places: list[Place | None] = field(default_factory=list)
+    places: list[tuple[int, int]] = field(default_factory=list)
+    strides: list[tuple[int, ...] | None] = field(default_factory=list)
     digest: bytes = field(default=b"", repr=False)
 
     def sealed(self) -> CudaIpcMetadata:
@@ -79,8 +80,9 @@ class CudaIpcMetadata(TensorTransportMetadata):
 
     def expected_digest(self) -> bytes:
         """What the digest must be."""
-        parts = self.host, self.gpu, self.loan, self.ready, self.allocations, self.storages, self.places
-        return blake2b(repr((sizes(self.tensor_meta), *parts)).encode(), digest_size=16).digest()
+        parts = (self.host, self.gpu, self.loan, self.ready, self.allocations, self.storages, self.places, self.strides)
+        # Version 2 writes the same bytes for the same values; faster than repr, of which there may be megabytes.
+        return blake2b(marshal.dumps((sizes(self.tensor_meta), parts), 2), digest_size=16).digest()
 
 
 class _Shared:
@@ -88,15 +90,13 @@ class _Shared:
 
     def __init__(self, tensors: list[Any], tensor_meta: TensorMeta) -> None:
         device = tensors[0].device
-        full = [index for index, tensor in enumerate(tensors) if tensor.numel()]
         with torch.cuda.device(device):
-            exported = Exported([tensors[index] for index in full])
+            exported = Exported([tensor for tensor in tensors if tensor.numel()])
             self.ready = torch.cuda.Event(interprocess=True)
             self.ready.record()
             handle = self.ready.ipc_handle()
         self.storages = exported.kept
         self.lent = Lent((self.storages, self.ready))
-        places = dict(zip(full, exported.places, strict=True))
         self.metadata = CudaIpcMetadata(
             tensor_meta=list(tensor_meta),
             tensor_device=device.type,
@@ -106,7 +106,8 @@ class _Shared:
             ready=handle,
             allocations=exported.handles,
             storages=exported.storages,
-            places=[places.get(index) for index in range(len(tensors))],
+            places=exported.places,
+            strides=exported.strides,
         ).sealed()
         _shared_here[self.lent.pipe] = self
 
@@ -161,7 +162,7 @@ class CudaIpcTransport(TensorTransportManager):
         device = on_one_gpu(rdt_object)
         tensor_meta = describe(rdt_object, ("cuda",))
         if not any(tensor.nbytes for tensor in rdt_object):
-            return CudaIpcMetadata(tensor_meta, device and device.type, places=[None] * len(rdt_object)).sealed()
+            return CudaIpcMetadata(tensor_meta, device and device.type).sealed()
         shared = self._shared.get(obj_id)
         if shared is None:  # if another thread is faster, its own will do, and this one is dropped
             shared = self._shared.setdefault(obj_id, _Shared(rdt_object, tensor_meta))
@@ -187,7 +188,7 @@ class CudaIpcTransport(TensorTransportManager):
             RuntimeError: the object is gone, freed by its source or with it; or its GPU is out of reach.
         """
         source = _source_of(tensor_transport_metadata)
-        if not any(source.places):
+        if not source.places:
             return CudaIpcFetchRequest(obj_id, landing(source.tensor_meta, target_buffers, "cuda", ("cuda",)))
         if source.host != _host():
             raise ValueError(f"object {obj_id} is on another host, and CUDA IPC works within one: use NCCL or NIXL")
@@ -294,18 +295,15 @@ def _tensors_in(
     storages: Sequence[torch.UntypedStorage], source: CudaIpcMetadata, device: torch.device
 ) -> list[torch.Tensor]:
     tensors = []
-    for (shape, dtype), place in zip(source.tensor_meta, source.places, strict=True):
+    places = zip(source.places, source.strides, strict=True)
+    for shape, dtype in source.tensor_meta:
         assert isinstance(dtype, torch.dtype)
-        tensor = torch.empty((0,) if place else shape, dtype=dtype, device=device)
-        if place:
-            number, offset, strides = place
-            tensor.set_(storages[number], offset, shape, strides or _contiguous(shape))
+        tensor = torch.empty((0,) if 0 not in shape else shape, dtype=dtype, device=device)
+        if 0 not in shape:
+            (number, offset), strides = next(places)
+            tensor.set_(storages[number], offset, shape, strides or ())
         tensors.append(tensor)
     return tensors
-
-
-def _contiguous(shape: Sequence[int]) -> list[int]:
-    return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
 @cache

@@ -50,8 +50,8 @@ class NcclTransport(PairTransport[PairGroup]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._ready: dict[str, torch.cuda.Event] = {}
-        """By object: when its tensors are complete. Every access is a single step, and needs no lock."""
+        self._ready: dict[str, torch.cuda.Event | None] = {}
+        """By object: when its tensors are complete, if they are not. Every access is a single step, without a lock."""
 
     def tensor_transport_backend(self) -> str:
         """The name to register; NCCL is that of Ray's own."""
@@ -87,7 +87,7 @@ class NcclTransport(PairTransport[PairGroup]):
             raise ValueError(f"transfer {transfer.transfer_id}: the metadata are not those of the tensors to send")
         device = on_one_gpu(tensors)
         if device is not None and any(tensor.nbytes for tensor in tensors):
-            ready = self._ready.get(source.obj_id) or _so_far(device)
+            ready = self._ready[source.obj_id] if source.obj_id in self._ready else _so_far(device)
             self._move(PairGroup.send, tensors, ready, transfer, source.gpu)
 
     def recv_multiple_tensors(
@@ -114,9 +114,9 @@ class NcclTransport(PairTransport[PairGroup]):
 
     def _move(
         self,
-        move: Callable[[PairGroup, Sequence[torch.Tensor], torch.cuda.Event, bytes], None],
+        move: Callable[[PairGroup, Sequence[torch.Tensor], torch.cuda.Event | None, bytes], None],
         tensors: list[torch.Tensor],
-        ready: torch.cuda.Event,
+        ready: torch.cuda.Event | None,
         transfer: TransferMetadata,
         gpu: int,
         source: SourceMetadata | None = None,
@@ -138,10 +138,13 @@ class NcclTransport(PairTransport[PairGroup]):
         super().garbage_collect(obj_id, tensor_transport_meta, tensors)
 
 
-def _so_far(device: torch.device) -> torch.cuda.Event:
-    """An event that happens when all that is queued on the current stream is done."""
+def _so_far(device: torch.device) -> torch.cuda.Event | None:
+    """An event that happens when all that is queued on the current stream is done; None if nothing is."""
+    stream = torch.cuda.current_stream(device)
+    if stream.query():
+        return None
     event = torch.cuda.Event()
-    event.record(torch.cuda.current_stream(device))
+    event.record(stream)
     return event
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from concurrent.futures import Future
 from functools import partial
@@ -14,23 +15,21 @@ import gpu_recipes as recipes
 import torch
 import torch.distributed as dist
 from gpu_actors import ERROR, SOON, Actor, Inside, abort, collect, differences, drop, extract, receive, send, settled
-from gpu_measuring import GIB, MIB, NCCL, TURNS, actors, rate, summary
+from gpu_measuring import GIB, MIB, NCCL, TURNS, WARMING, actors, rate, summary
 
 from reference_transports._nccl import Communicator
 from reference_transports._pairs import TransferMetadata
 
-_PERIOD = 0.02
-"""Seconds between turns that begin on two sides at once."""
 
+def in_turns(inside: Inside, obj_id: str, metadata: Any, transfers: list[Any], rank: int) -> Any:
+    """Take turns with the transport and with torch.distributed, each as soon as the last is done; the seconds of each.
 
-def in_turns(inside: Inside, obj_id: str, metadata: Any, transfers: list[Any], begin: float, rank: int) -> Any:
-    """Take turns with the transport and with torch.distributed; the seconds of each, from when both sides begin."""
+    So both sides begin at about the same time, which is when the one before has ended for them.
+    """
     (tensor,) = inside.objects.get(obj_id) or inside.received[obj_id]
     seconds: tuple[list[float], list[float]] = ([], [])
     for turn in range(2 * len(transfers)):
-        start = begin + turn * _PERIOD
-        while time.monotonic() < start:
-            pass
+        start = time.monotonic()
         if turn % 2:
             (dist.recv if rank else dist.send)(tensor, 1 - rank)
             torch.cuda.synchronize()
@@ -39,7 +38,7 @@ def in_turns(inside: Inside, obj_id: str, metadata: Any, transfers: list[Any], b
         else:
             inside.transport.send_multiple_tensors([tensor], metadata, transfers[turn // 2])
         seconds[turn % 2].append(time.monotonic() - start)
-    return seconds
+    return tuple(each[WARMING:] for each in seconds)
 
 
 def join(inside: Inside, rank: int, port: int) -> None:
@@ -52,13 +51,13 @@ def peer_copies(inside: Inside, size: int) -> list[float]:
     """Seconds of a copy from one GPU to another within a process."""
     there, here = (torch.empty(size, dtype=torch.uint8, device=f"cuda:{index}") for index in (0, 1))
     seconds = []
-    for _ in range(TURNS + 3):
+    for _ in range(TURNS + WARMING):
         began = time.monotonic()
         here.copy_(there)
         for index in (0, 1):
             torch.cuda.synchronize(index)
         seconds.append(time.monotonic() - began)
-    return seconds[3:]
+    return seconds[WARMING:]
 
 
 def nccl() -> dict[str, Any]:
@@ -75,9 +74,9 @@ def nccl() -> dict[str, Any]:
             halves.append(destination.begin(receive, "load", metadata, transfer, partial(recipes.zeros, size)))
             for half in halves:
                 half.result(SOON)
-            transfers, begin = [TransferMetadata("pair") for _ in range(TURNS)], time.monotonic() + 0.1
+            transfers = [TransferMetadata("pair") for _ in range(TURNS + WARMING)]
             halves = [
-                actor.begin(in_turns, "load", metadata, transfers, begin, rank)
+                actor.begin(in_turns, "load", metadata, transfers, rank)
                 for rank, actor in enumerate((source, destination))
             ]
             own, raw = halves[1].result(SOON)
@@ -103,7 +102,7 @@ def stop_when_agreed(inside: Inside) -> None:
 
     def moving(self: Communicator, buffers: Any) -> None:
         Communicator.move = move
-        os.kill(os.getpid(), signal.SIGSTOP)
+        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # this thread does not go on meanwhile
         move(self, buffers)
 
     Communicator.move = moving

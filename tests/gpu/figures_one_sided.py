@@ -12,8 +12,17 @@ from typing import Any
 import gpu_recipes as recipes
 import torch
 from gpu_actors import Actor, Inside, differences, drop
-from gpu_measuring import COMM, CUDA_IPC, GIB, MIB, NIXL, TURNS, actors, rate, summary
+from gpu_measuring import COMM, CUDA_IPC, GIB, MIB, NIXL, TURNS, WARMING, actors, rate, summary
 from ray.experimental.rdt.nixl_tensor_transport import NixlTensorTransport
+
+
+LOADS = {
+    "1 MiB": partial(recipes.numbers, MIB),
+    "1 GiB": partial(recipes.numbers, GIB),
+    "1 of 512,000 bytes": partial(recipes.split, 1000, 1),
+    "1,000 of one storage": partial(recipes.split, 1000),
+    "1,000 of one allocation": partial(recipes.alike, 1000),
+}
 
 
 def timed_extract(inside: Inside, obj_id: str) -> tuple[Any, float]:
@@ -42,36 +51,31 @@ def let_go(inside: Inside, obj_id: str, metadata: bytes) -> None:
     inside.transport.garbage_collect(obj_id, pickle.loads(metadata), inside.objects["load"])
 
 
-def one_sided(pair: list[Actor], recipe: Any, buffers: Any = None, after: Callable[[], Any] = lambda: None) -> Any:
-    """Seconds of extract and receive together, in the processes where they happen."""
+def one_sided(
+    pair: list[Actor], recipe: Any, buffers: bool = False, between: Callable[[], float] | None = None
+) -> tuple[list[float], list[float]]:
+    """Seconds of extract and receive together, of what the source keeps; and those of what is done in between."""
     source, destination = pair
-    source.do(keep, "load", recipe)
-    if buffers:
-        destination.do(keep, "buffers", buffers)
     seconds, others = [], []
-    for turn in range(TURNS + 3):
+    for turn in range(TURNS + WARMING):
         obj_id = f"object {turn}"
         metadata, extracting = source.do(timed_extract, obj_id)
-        seconds.append(extracting + destination.do(timed_receive, obj_id, metadata, buffers is not None))
+        seconds.append(extracting + destination.do(timed_receive, obj_id, metadata, buffers))
         if not turn:
             assert destination.do(differences, obj_id, recipe) == []
         destination.do(drop, obj_id)
         source.do(let_go, obj_id, metadata)
-        others.append(after())
-    return summary(seconds[3:]), others[3:]
+        others += [] if between is None else [between()]
+    return seconds[WARMING:], others[WARMING:]
 
 
 def cuda_ipc() -> dict[str, Any]:
     """Extract and receive of small and large objects, of one tensor and of many."""
-    loads = {
-        "1 MiB": partial(recipes.numbers, MIB),
-        "1 GiB": partial(recipes.numbers, GIB),
-        "1 of 512,000 bytes": partial(recipes.split, 1000, 1),
-        "1,000 of one storage": partial(recipes.split, 1000),
-        "1,000 of one allocation": partial(recipes.alike, 1000),
-    }
     with actors(CUDA_IPC, "0", "0") as pair:
-        result = {name: one_sided(pair, recipe)[0] for name, recipe in loads.items()}
+        result: dict[str, Any] = {}
+        for name, recipe in LOADS.items():
+            pair[0].do(keep, "load", recipe)
+            result[name] = summary(one_sided(pair, recipe)[0])
     one = result["1 of 512,000 bytes"]["median_us"]
     result["1 GiB x 1 MiB"] = round(result["1 GiB"]["median_us"] / result["1 MiB"]["median_us"], 2)
     for name in ("1,000 of one storage", "1,000 of one allocation"):
@@ -139,14 +143,14 @@ def nixl() -> dict[str, Any]:
         with actors(NIXL, *gpus) as pair, actors("figures_one_sided:RaysNixl", *gpus) as rays:
             for size in (MIB, 64 * MIB, GIB):
                 recipe, buffers = partial(recipes.numbers, size), partial(recipes.zeros, size)
-                for actor, what, made in ((pair[0], "load", recipe), (pair[1], "buffers", buffers)):
-                    actor.do(keep, what, made)
+                for source, destination in (pair, rays):
+                    source.do(keep, "load", recipe)
+                    destination.do(keep, "buffers", buffers)
                 pair[1].do(raw_prepare, pair[0].do(raw_offer))
-                own, raw = one_sided(pair, recipe, buffers, lambda: pair[1].do(raw_read))
+                own, raw = map(summary, one_sided(pair, recipe, True, lambda: pair[1].do(raw_read)))
                 for actor in reversed(pair):
                     actor.do(raw_end)
-                theirs, _ = one_sided(rays, recipe, buffers)
-                raw = summary(raw)
+                theirs = summary(one_sided(rays, recipe, True)[0])
                 result[f"{size // MIB} MiB, {place}"] = {
                     "transport": rate(size, own),
                     "raw": rate(size, raw),

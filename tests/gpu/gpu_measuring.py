@@ -12,6 +12,8 @@ from ray.experimental import CommunicatorMetadata
 
 MIB, GIB = 1 << 20, 1 << 30
 TURNS = 40
+WARMING = 5
+"""Turns that do not count."""
 COMM = CommunicatorMetadata()
 NCCL = "reference_transports.nccl:NcclTransport"
 CUDA_IPC = "reference_transports.cuda_ipc:CudaIpcTransport"

@@ -41,11 +41,6 @@ def alike(count: int) -> list[torch.Tensor]:
     return [torch.full((64,), index, device="cuda") for index in range(count)]
 
 
-def empty_bytes(size: int) -> list[torch.Tensor]:
-    """One tensor, of whatever is in its memory."""
-    return [torch.empty(size, dtype=torch.uint8, device="cuda")]
-
-
 def everything() -> list[torch.Tensor]:
     """Dtypes and layouts, alone and of one storage, small and large."""
     torch.manual_seed(1)
