@@ -12,7 +12,7 @@ from typing import Any
 import gpu_recipes as recipes
 import torch
 from gpu_actors import Actor, Inside, differences, drop
-from gpu_measuring import COMM, CUDA_IPC, GIB, MIB, NIXL, TURNS, WARMING, actors, rate, summary
+from gpu_measuring import CUDA_IPC, GIB, MIB, NIXL, TURNS, WARMING, actors, rate, summary
 from ray.experimental.rdt.nixl_tensor_transport import NixlTensorTransport
 
 
@@ -35,8 +35,10 @@ def timed_extract(inside: Inside, obj_id: str) -> tuple[Any, float]:
 def timed_receive(inside: Inside, obj_id: str, metadata: bytes, buffers: bool) -> float:
     """The seconds until the tensors are there."""
     target = inside.objects["buffers"] if buffers else None
+    communicator = inside.transport.get_communicator_metadata(None, None, "")
     began = time.monotonic()
-    inside.received[obj_id] = inside.transport.recv_multiple_tensors(obj_id, pickle.loads(metadata), COMM, target)
+    received = inside.transport.recv_multiple_tensors(obj_id, pickle.loads(metadata), communicator, target)
+    inside.received[obj_id] = received
     return time.monotonic() - began
 
 
