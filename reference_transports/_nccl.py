@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -62,19 +63,20 @@ def unique_id() -> bytes:
 
 
 class Communicator:
-    """One side of a communicator of two, on the current device.
+    """One side of a communicator of two.
 
     Args:
         unique: the same at both sides.
         rank: `SENDER` or `RECEIVER`.
-        stream: on which it works.
+        device: the GPU.
     """
 
     SENDER, RECEIVER = 0, 1
 
-    def __init__(self, unique: bytes, rank: int, stream: torch.cuda.Stream) -> None:
+    def __init__(self, unique: bytes, rank: int, device: torch.device) -> None:
+        self.stream = _stream_of_its_own(device)
+        """On which it works."""
         self._rank = rank
-        self._stream = stream
         self._handle = ctypes.c_void_p()
         self._error: Exception | None = None
         self._handing_over = threading.Lock()
@@ -84,11 +86,11 @@ class Communicator:
     def _connect(self, unique: bytes) -> None:
         """Do all that waits for the other side. That ends when the other side does the same, or dies."""
         try:
-            with torch.cuda.stream(self._stream):
+            with torch.cuda.stream(self.stream):
                 handle, identity = ctypes.c_void_p(), _UniqueId.from_buffer_copy(unique)
                 _call("ncclCommInitRank", ctypes.byref(handle), 2, identity, self._rank)
                 self._handle = handle
-                self._first = torch.zeros(1, dtype=torch.uint8, device=self._stream.device)
+                self._first = torch.zeros(1, dtype=torch.uint8, device=self.stream.device)
                 self.move([self._first])  # NCCL makes connections when they are used first
         except Exception as error:
             self._error = error
@@ -116,7 +118,7 @@ class Communicator:
     def move(self, buffers: Sequence[torch.Tensor]) -> None:
         """Queue a transfer of the bytes of contiguous tensors, in order and of the same sizes at both sides."""
         function = "ncclSend" if self._rank == self.SENDER else "ncclRecv"
-        stream = ctypes.c_void_p(self._stream.cuda_stream)
+        stream = ctypes.c_void_p(self.stream.cuda_stream)
         _call("ncclGroupStart")
         try:
             for buffer in buffers:
@@ -134,4 +136,19 @@ class Communicator:
             handle, self._handle = self._handle, ctypes.c_void_p()
         if handle.value is not None:
             _call("ncclCommAbort", handle)
-            self._stream.synchronize()
+            self.stream.synchronize()
+            _idle_streams.append(self.stream)
+
+
+_idle_streams: list[torch.cuda.Stream] = []
+"""Of communicators that have ended. Torch keeps some memory for every stream: a new one each time would add to that."""
+
+
+def _stream_of_its_own(device: torch.device) -> torch.cuda.Stream:
+    """A stream that no other communicator has: it would have to wait for this one's other side, too."""
+    for stream in _idle_streams.copy():
+        if stream.device == device:
+            with suppress(ValueError):  # another thread was faster
+                _idle_streams.remove(stream)
+                return stream
+    return torch.cuda.Stream(device, priority=-1)  # of those that hardly anybody else uses

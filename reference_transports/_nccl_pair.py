@@ -45,9 +45,9 @@ class PairGroup:
         self._communicator: Communicator | None = None
         self._turn = threading.Lock()
         self.device = device
-        self.stream = torch.cuda.Stream(device, priority=-1)  # of those that hardly anybody else uses
+        self._done = torch.cuda.Event()
         with self._ending_if_it_fails(), torch.cuda.device(device):
-            self._communicator = Communicator(self._agree(rank), rank, self.stream)
+            self._communicator = Communicator(self._agree(rank), rank, device)
             self._until(self._communicator.is_ready)
 
     def _agree(self, rank: int) -> bytes:
@@ -75,19 +75,19 @@ class PairGroup:
             digest: of the transfer, the same at both sides.
         """
         with self._moving(tensors, ready) as communicator:
-            pieces = _Pieces(tensors, self.stream)
+            pieces = _Pieces(tensors, communicator.stream)
             pieces.pack()
             self._meet(digest)
             communicator.move(pieces.buffers)
-            self._until_done()
+            self._until_done(communicator)
 
     def receive(self, tensors: Sequence[torch.Tensor], ready: torch.cuda.Event | None, digest: bytes) -> None:
         """Fill contiguous tensors of this device; likewise."""
         with self._moving(tensors, ready) as communicator:
-            pieces = _Pieces(tensors, self.stream)
+            pieces = _Pieces(tensors, communicator.stream)
             self._meet(digest)
             communicator.move(pieces.buffers)
-            self._until_done()
+            self._until_done(communicator)
             pieces.unpack()
 
     @contextmanager
@@ -110,10 +110,9 @@ class PairGroup:
         while self._channel.hear() != digest:
             pass  # it is in another transfer, and leaves that, if at all, by closing the channel
 
-    def _until_done(self) -> None:
-        done = torch.cuda.Event()
-        done.record(self.stream)
-        self._until(done.query)
+    def _until_done(self, communicator: Communicator) -> None:
+        self._done.record(communicator.stream)
+        self._until(self._done.query)
 
     def _until(self, condition: Callable[[], bool]) -> None:
         """Ask, again and again: there is nothing to wait in that an abort could end."""

@@ -15,7 +15,6 @@ from gpu_actors import Actor, Inside, differences, drop
 from gpu_measuring import CUDA_IPC, GIB, MIB, NIXL, TURNS, WARMING, actors, rate, summary
 from ray.experimental.rdt.nixl_tensor_transport import NixlTensorTransport
 
-
 LOADS = {
     "1 MiB": partial(recipes.numbers, MIB),
     "1 GiB": partial(recipes.numbers, GIB),
