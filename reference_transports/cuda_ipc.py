@@ -199,7 +199,7 @@ class CudaIpcTransport(TensorTransportManager):
             landed = landing(source.tensor_meta, target_buffers, str(device), ("cuda",))
         with torch.cuda.device(device):
             storages, arrived = _open(obj_id, source, device)
-            tensors = _tensors_in(storages, source, device)
+            tensors = tensors_in(storages, source, device)
             if landed is not None:
                 arrived.wait()
                 for buffer, tensor in zip(landed, tensors, strict=True):
@@ -261,7 +261,11 @@ class CudaIpcTransport(TensorTransportManager):
 def _source_of(metadata: TensorTransportMetadata) -> CudaIpcMetadata:
     if not isinstance(metadata, CudaIpcMetadata):
         raise ValueError(f"{type(metadata).__name__} is not the metadata of CUDA_IPC_REFERENCE")
-    if metadata.digest != metadata.expected_digest():
+    try:
+        intact = metadata.digest == metadata.expected_digest()
+    except (ValueError, TypeError):
+        intact = False
+    if not intact:
         raise ValueError("garbled metadata: this is not what the source made")
     return metadata
 
@@ -291,9 +295,10 @@ def _open(
     return storages, ready
 
 
-def _tensors_in(
+def tensors_in(
     storages: Sequence[torch.UntypedStorage], source: CudaIpcMetadata, device: torch.device
 ) -> list[torch.Tensor]:
+    """The tensors of an object, made of its storages."""
     tensors = []
     places = zip(source.places, source.strides, strict=True)
     for shape, dtype in source.tensor_meta:
