@@ -15,6 +15,7 @@ from rdt_conformance.checks.verdicts import broken
 from rdt_conformance.elsewhere import BUILD_SECONDS, LOAD_SECONDS, Elsewhere, build_elsewhere
 from rdt_conformance.engines.base import Pending
 from rdt_conformance.history import describe_error
+from rdt_conformance.ray_interface import Call, calls, installed_interface, refusal
 
 MOST_METADATA = 100 << 10
 """Bytes. What is larger, Ray does not put into a task's reply but into the object store."""
@@ -75,9 +76,9 @@ def test_the_transport_tells_its_name(case: Case) -> None:
 
 @check("S4", sends=False)
 def test_methods_accept_the_calls_of_ray(case: Case) -> None:
-    for method, arguments, keywords in _calls_of_ray(case):
-        refusal = _answer(case, case.driver.run(_refusal, case.world.transport, method, arguments, keywords), "S4")
-        case.require(not refusal, "S4", f"Ray calls {_words(method, arguments, keywords)}, and {method}{refusal}")
+    for call in calls(installed_interface(), case.target.capabilities):
+        why = _answer(case, case.driver.run(_refusal, case.world.transport, call), "S4")
+        case.require(not why, "S4", f"Ray calls {call}, and {call.method}{why}")
 
 
 @check("S6")
@@ -171,46 +172,8 @@ def _answer(case: Case, pending: Pending[Any], clause: str) -> Any:
     return pending.result()
 
 
-def _calls_of_ray(case: Case) -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
-    """Method, positional arguments and keyword arguments of each call that Ray makes of such a transport."""
-    described = ("obj_id", "tensor_transport_metadata", "communicator_metadata")
-    into_buffers = (*described, "target_buffers")
-    calls = [
-        ("can_abort_transport", (), ()),
-        ("actor_has_tensor_transport", ("actor",), ()),
-        ("extract_tensor_transport_metadata", ("obj_id", "rdt_object"), ()),
-        ("get_communicator_metadata", ("src_actor", "dst_actor", "backend"), ()),
-        ("recv_multiple_tensors", described, ()),
-        ("garbage_collect", ("obj_id", "tensor_transport_meta", "tensors"), ()),
-    ]
-    if not case.target.one_sided.value:
-        calls.append(("send_multiple_tensors", ("tensors", *described[1:]), ()))
-    elif case.target.own_fetch.value:
-        calls += [("fetch_multiple_tensors", into_buffers, ()), ("wait_fetch_complete", ("request",), ("timeout",))]
-    else:
-        calls.append(("recv_multiple_tensors", into_buffers, ()))
-    if case.target.can_abort.value:
-        calls.append(("abort_transport", ("obj_id", "communicator_metadata"), ()))
-    return calls
-
-
-def _refusal(worker: Any, transport: str, method: str, arguments: tuple[str, ...], keywords: tuple[str, ...]) -> str:
-    """Why a call would fail before the method's first line, completing the sentence "method …"; empty if it is fine."""
-    function = getattr(worker.registry.instance(transport), method)
-    try:
-        # A wrapper's own parameters decide, not those of what it wraps.
-        signature = inspect.signature(function, follow_wrapped=False)
-    except (TypeError, ValueError):  # extension types need not have one
-        return ""
-    try:
-        signature.bind(*arguments, **dict.fromkeys(keywords))
-    except TypeError as error:
-        return f"{signature} does not take that: {error}"
-    return ""
-
-
-def _words(method: str, arguments: tuple[str, ...], keywords: tuple[str, ...]) -> str:
-    return f"{method}({', '.join([*arguments, *(f'{keyword}=…' for keyword in keywords)])})"
+def _refusal(worker: Any, transport: str, call: Call) -> str:
+    return refusal(getattr(worker.registry.instance(transport), call.method), call)
 
 
 def _expect_type(case: Case, pickled: bytes, base: type, method: str) -> None:

@@ -1,0 +1,84 @@
+"""The transports that are wrong on purpose, and how the checks of the clause that one breaks are run on it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import os
+import pkgutil
+from pathlib import Path
+
+from suite_run import ROOT, SuiteRun, run_suite_forked
+
+import reference_transports.faulty
+from rdt_conformance.contract import Applies, Area, Clause, clause
+from rdt_conformance.coverage import all_checks
+from reference_transports.faulty import FAULTY, RIGHT_IN_ONE_PROCESS
+
+for module in pkgutil.iter_modules(reference_transports.faulty.__path__):
+    importlib.import_module(f"{reference_transports.faulty.__name__}.{module.name}")
+
+TARGETS = {f"{transport.__module__}:{transport.__name__}": transport for transport in FAULTY}
+"""Every faulty transport, by what names it on the command line."""
+CHECKS = all_checks()
+
+
+def broken_by(target: str) -> Clause:
+    """The clause that a faulty transport breaks."""
+    return clause(FAULTY[TARGETS[target]])
+
+
+def engine_of(target: str) -> str:
+    """The quickest engine on which it does."""
+    possible = broken_by(target).engines - ({"local"} if TARGETS[target] in RIGHT_IN_ONE_PROCESS else set())
+    return next(engine for engine in ("local", "cluster", "ray") if engine in possible)
+
+
+def needed_profile(target: str) -> str:
+    """The least profile that is to catch it: whether threads get in each other's way is a matter of tries."""
+    return "standard" if broken_by(target).area is Area.CONCURRENCY else "quick"
+
+
+def text_of(target: str) -> str:
+    """Stands for the text of a faulty transport and of the checks that shall catch it: other text, other chances."""
+    bodies = [inspect.getsource(check.body) for check in CHECKS if broken_by(target).id in check.clauses]
+    return _digest([inspect.getsource(TARGETS[target]), *bodies])
+
+
+def share(targets: list[str], of: int) -> list[str]:
+    """One part of so many, drawn anew with every change of the harness or of a transport."""
+    folders = ("rdt_conformance", "reference_transports", "suites")
+    files = sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    whole = _digest([path.read_text() for path in files])
+    return [target for target in targets if int(_digest([whole, target]), 16) % of == 0]
+
+
+def _digest(texts: list[str]) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
+
+
+def run_checks(
+    target: str, engine: str, folder: Path, profile: str, seed: int = 1, address: str | None = None
+) -> SuiteRun:
+    """Run the checks of the clause that it breaks; where each of them takes seconds, until one catches something.
+
+    Args:
+        target: the faulty transport.
+        engine: where.
+        folder: of the run, which is left with a report in it.
+        profile: how much is tried.
+        seed: of everything that is drawn.
+        address: of the Ray to join, for any engine but local.
+
+    Raises:
+        TimeoutError: the run did not end, and was killed.
+    """
+    broken = broken_by(target)
+    names = " or ".join(check.name for check in CHECKS if broken.id in check.clauses)
+    options = [f"--rdt-profile={profile}", f"--rdt-seed={seed}", f"--rdt-engine={engine}", "-k", names]
+    if address is None:
+        return run_suite_forked(folder, target, *options, small=False)
+    nodes = 2 if broken.applies is Applies.SEVERAL_NODES else 1
+    options += [f"--rdt-address={address}", f"--rdt-nodes={nodes}", "-x"]
+    return run_suite_forked(folder, target, *options, token=os.environ["RAY_AUTH_TOKEN_PATH"], seconds=300, small=False)
