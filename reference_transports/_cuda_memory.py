@@ -127,6 +127,6 @@ def _copies(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     copies = []
     for start, tensor in zip(starts[:-1], tensors, strict=True):
         copy = torch.empty(0, dtype=tensor.dtype, device=device)
-        copy.set_(storage, start // tensor.itemsize, tensor.shape, torch.empty(tensor.shape, device="meta").stride())
-        copies.append(copy.copy_(tensor))
+        copy.set_(storage, start // tensor.itemsize, tensor.shape, ())
+        copies.append(copy.copy_(tensor.detach()))
     return copies

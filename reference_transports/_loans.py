@@ -4,6 +4,8 @@ The kernel counts. For each thing that it lends, a process has the read end of a
 a write end, as ``/proc/<pid>/fd/<fd>``, where nobody can but the same user (and root); and has it open for as long as
 the thing is in use. The kernel closes it with its process, however that ends. When the last one is closed, the read end
 tells that it was hung up: that is the only message, and all that the lender waits for.
+
+A thing that is lent or borrowed costs a file descriptor. A process that forks lets its child keep what it has borrowed.
 """
 
 from __future__ import annotations

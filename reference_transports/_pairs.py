@@ -15,7 +15,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from ray.experimental import CommunicatorMetadata, TensorTransportManager, TensorTransportMetadata
 
@@ -52,11 +52,8 @@ class Group(Protocol):
         ...
 
 
-G = TypeVar("G", bound=Group)
-
-
 @dataclass(frozen=True, eq=False)
-class Half(Generic[G]):
+class Half:
     """One side of a transfer.
 
     Args:
@@ -72,8 +69,8 @@ class Half(Generic[G]):
     transfer_id: str
     pair: str
     source: SourceMetadata | None
-    join: Callable[[Channel, int], G]
-    move: Callable[[G], None]
+    join: Callable[[Channel, int], Group]
+    move: Callable[[Any], None]
 
     @property
     def key(self) -> Key:
@@ -81,7 +78,7 @@ class Half(Generic[G]):
         return (self.source.secret if self.source else b"", self.pair)
 
 
-class PairTransport(TensorTransportManager, Generic[G]):
+class PairTransport(TensorTransportManager):
     """Transfers within groups of two. A transport calls `_transfer` for its part of each."""
 
     MOST_GROUPS: ClassVar[int] = 64
@@ -93,10 +90,10 @@ class PairTransport(TensorTransportManager, Generic[G]):
         """Guards all that is here, and tells of arrivals and aborts, and of what has ended."""
         self._arrived: dict[str, SourceEnd] = {}
         """Destinations that ask for a group, by the pair."""
-        self._groups: dict[Key, G] = {}
+        self._groups: dict[Key, Group] = {}
         """Oldest first."""
         self._building: set[Key] = set()
-        self._under_way: dict[Half[G], Channel | G | None] = {}
+        self._under_way: dict[Half, Channel | Group | None] = {}
         """What is to be sent or received, and what it waits in just now."""
         # An abort may come before the send or recv that it is meant for starts. Ids are never used again, so keeping
         # the last few can do no harm to another transfer.
@@ -156,7 +153,7 @@ class PairTransport(TensorTransportManager, Generic[G]):
         for pair in [pair for pair, end in self._arrived.items() if end.receiver_is_gone()]:
             self._arrived.pop(pair).close()
 
-    def _transfer(self, half: Half[G]) -> None:
+    def _transfer(self, half: Half) -> None:
         """Do one side of a transfer, again if its group was lost and the transfer was not aborted.
 
         Raises:
@@ -172,7 +169,7 @@ class PairTransport(TensorTransportManager, Generic[G]):
                 del self._under_way[half]
                 self._changed.notify_all()
 
-    def _attempt(self, half: Half[G]) -> bool:
+    def _attempt(self, half: Half) -> bool:
         """Whether it was done. If it was not, nothing is written any more."""
         try:
             group = self._group(half)
@@ -189,7 +186,7 @@ class PairTransport(TensorTransportManager, Generic[G]):
             raise
         return True
 
-    def _group(self, half: Half[G]) -> G:
+    def _group(self, half: Half) -> Group:
         """The group that there is, or a new one."""
         with self._changed:
             self._wait(half, lambda: half.key not in self._building)
@@ -208,7 +205,7 @@ class PairTransport(TensorTransportManager, Generic[G]):
                 self._building.discard(half.key)
                 self._changed.notify_all()
 
-    def _build(self, half: Half[G]) -> G:
+    def _build(self, half: Half) -> Group:
         """Make a group together with who is at the other end.
 
         Raises:
@@ -225,19 +222,19 @@ class PairTransport(TensorTransportManager, Generic[G]):
             end.close()
             raise
 
-    def _meet(self, half: Half[G]) -> SourceEnd:
+    def _meet(self, half: Half) -> SourceEnd:
         """The end of the destination of this pair, once it is there."""
         with self._changed:
             self._wait(half, lambda: half.pair in self._arrived)
             return self._arrived.pop(half.pair)
 
-    def _enter(self, half: Half[G], place: Channel | G) -> None:
+    def _enter(self, half: Half, place: Channel | Group) -> None:
         """Let `abort_transport` find what this half is about to wait in."""
         with self._changed:
             self._wait(half, lambda: True)
             self._under_way[half] = place
 
-    def _wait(self, half: Half[G], condition: Callable[[], bool]) -> None:
+    def _wait(self, half: Half, condition: Callable[[], bool]) -> None:
         """Wait for something that is told, unless the transfer is aborted; with the lock held."""
 
         def aborted() -> bool:
@@ -247,19 +244,19 @@ class PairTransport(TensorTransportManager, Generic[G]):
         if aborted():
             raise ConnectionAbortedError(f"transfer {half.transfer_id} was aborted")
 
-    def _make_room(self) -> list[G]:
+    def _make_room(self) -> list[Group]:
         """Groups that are kept no longer."""
         used = set(self._under_way.values())
         idle = [key for key, group in self._groups.items() if group not in used]
         return [self._groups.pop(key) for key in idle[: max(0, len(idle) + 1 - self.MOST_GROUPS)]]
 
-    def _drop(self, key: Key, group: G) -> None:
+    def _drop(self, key: Key, group: Group) -> None:
         with self._changed:
             if self._groups.get(key) is group:
                 del self._groups[key]
 
 
-def _end_all(changed: threading.Condition, under_way: dict[Half[Any], Any], aborted: deque[str]) -> None:
+def _end_all(changed: threading.Condition, under_way: dict[Half, Any], aborted: deque[str]) -> None:
     """End all transfers of a process that is about to exit: torch would crash it if they still waited then."""
     with changed:
         aborted.append(_ALL)

@@ -32,7 +32,7 @@ _SMALL = 1 << 16
 """Tensors of fewer bytes travel together, in one message."""
 
 
-class GlooTransport(PairTransport[PairGroup]):
+class GlooTransport(PairTransport):
     """Sends and receives through gloo."""
 
     def __init__(self) -> None:

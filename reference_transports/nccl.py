@@ -43,7 +43,7 @@ class NcclMetadata(SourceMetadata):
     gpu: int = 0
 
 
-class NcclTransport(PairTransport[PairGroup]):
+class NcclTransport(PairTransport):
     """Sends and receives through NCCL."""
 
     MOST_GROUPS: ClassVar[int] = 16
