@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
 
+from reference_transports._pairs import SOURCE, GroupLost
 from reference_transports._wire import Channel
 
 Device: TypeAlias = dist.ProcessGroupGloo.Device
 
-SOURCE, DESTINATION = 0, 1
-"""The two ranks of a group."""
 _CONNECTING = timedelta(seconds=3)
 """How long gloo may take to connect the two when both are there: the one wait that cannot be aborted."""
 _FOREVER = timedelta(days=365)
@@ -55,7 +54,7 @@ class PairGroup:
 
     A destination can be there long before its source is ready to build. So the source says when.
 
-    What fails is a RuntimeError, as everywhere in torch.distributed, and the group is of no use any more after it.
+    What fails is a GroupLost.
 
     Args:
         channel: is closed when the group is built, or cannot be.
@@ -69,15 +68,12 @@ class PairGroup:
         options._threads = 0  # those are for collective operations
         options._timeout = _CONNECTING
         self._peer = 1 - rank
-        with closing(channel):
-            try:
-                if rank == SOURCE:
-                    channel.say(b"")
-                else:
-                    channel.hear()
-                self._group: Any = dist.ProcessGroupGloo(_Exchange(channel), rank, 2, options)
-            except ConnectionError as error:
-                raise RuntimeError(str(error)) from error
+        with closing(channel), _losing():
+            if rank == SOURCE:
+                channel.say(b"")
+            else:
+                channel.hear()
+            self._group: Any = dist.ProcessGroupGloo(_Exchange(channel), rank, 2, options)
 
     # Behind its data, a transfer has two messages without contents: by one the destination learns that the data are
     # complete, by the other the source that they have arrived. Each side waits for nothing else. For when a connection
@@ -85,17 +81,19 @@ class PairGroup:
 
     def send(self, buffers: Sequence[torch.Tensor], tag: int) -> None:
         """Send what is in the buffers. It has arrived when this returns."""
-        arrived = self._group.recv([_NOTHING], self._peer, tag + 2)
-        under_way = [self._group.send([buffer], self._peer, tag) for buffer in buffers]
-        under_way.append(self._group.send([_NOTHING], self._peer, tag + 1))
-        arrived.wait(_FOREVER)
+        with _losing():
+            arrived = self._group.recv([_NOTHING], self._peer, tag + 2)
+            under_way = [self._group.send([buffer], self._peer, tag) for buffer in buffers]
+            under_way.append(self._group.send([_NOTHING], self._peer, tag + 1))
+            arrived.wait(_FOREVER)
 
     def receive(self, buffers: Sequence[torch.Tensor], tag: int) -> None:
         """Fill the buffers, and tell the source."""
-        under_way = [self._group.recv([buffer], self._peer, tag) for buffer in buffers]
-        self._group.recv([_NOTHING], self._peer, tag + 1).wait(_FOREVER)
-        under_way.clear()
-        self._group.send([_NOTHING], self._peer, tag + 2).wait(_FOREVER)
+        with _losing():
+            under_way = [self._group.recv([buffer], self._peer, tag) for buffer in buffers]
+            self._group.recv([_NOTHING], self._peer, tag + 1).wait(_FOREVER)
+            under_way.clear()
+            self._group.send([_NOTHING], self._peer, tag + 2).wait(_FOREVER)
 
     def abort(self) -> None:
         """End whatever waits in the group, on any thread and on either side. Harmless when repeated.
@@ -104,3 +102,11 @@ class PairGroup:
         """
         with suppress(RuntimeError):
             self._group.recv([_NOTHING], self._peer, _NEVER_SENT).wait(timedelta(milliseconds=1))
+
+
+@contextmanager
+def _losing() -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, ConnectionError) as error:  # RuntimeError as everywhere in torch.distributed
+        raise GroupLost(str(error)) from error

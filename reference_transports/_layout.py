@@ -71,6 +71,26 @@ def _obstacle(tensor: Tensor, device_types: Collection[str]) -> str:
     return ""
 
 
+def on_one_gpu(tensors: Sequence[Tensor]) -> torch.device | None:
+    """The GPU that the tensors are on, for a transport that needs it to be one; None if there are none.
+
+    Raises:
+        ValueError: they are not torch tensors, or on several GPUs, or elsewhere.
+    """
+    found = {tensor.device if isinstance(tensor, torch.Tensor) else type(tensor) for tensor in tensors}
+    if len(found) > 1 or not all(isinstance(each, torch.device) and each.type == "cuda" for each in found):
+        names = sorted(each.__name__ if isinstance(each, type) else str(each) for each in found)
+        raise ValueError(f"the tensors of one object must be torch tensors on one GPU, got {' and '.join(names)}")
+    return tensors[0].device if found else None
+
+
+def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory of a torch tensor that lies in one piece, on whatever device."""
+    # Not by view(), which some dtypes and shapes do not have.
+    flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+    return flat.set_(tensor.untyped_storage(), int(tensor.storage_offset()) * tensor.itemsize, (tensor.nbytes,), (1,))
+
+
 def flat_bytes(tensor: Tensor) -> memoryview:
     """The tensor's bytes in C order: its own memory if it is contiguous, else a copy. The view keeps them alive.
 

@@ -36,13 +36,13 @@ class Listener:
         self._closed = False
         weakref.finalize(transport, self.close)
 
-    def metadata(self, tensors: list[Any]) -> SourceMetadata:
+    def metadata(self, tensors: list[Any], device_type: str = "cpu") -> SourceMetadata:
         """Describe the tensors, and say where this process listens.
 
         Raises:
-            ValueError: a tensor is not plain CPU memory. Nothing was set up.
+            ValueError: a tensor is not plain memory of such a device. Nothing was set up.
         """
-        tensor_meta = describe(tensors)
+        tensor_meta = describe(tensors, (device_type,))
         with self._opening:
             if self._server is None:
                 self._server = socket.create_server((own_address(), 0), backlog=socket.SOMAXCONN)
@@ -50,7 +50,7 @@ class Listener:
                 threading.Thread(
                     target=self._accept, args=[self._server], name="rdt-socket-listener", daemon=True
                 ).start()
-        return SourceMetadata(tensor_meta, "cpu" if tensors else None, self._address, self.secret)
+        return SourceMetadata(tensor_meta, device_type if tensors else None, self._address, self.secret)
 
     def close(self) -> None:
         """Stop accepting. Takes no lock, because it runs as a finalizer, on any thread at any time."""

@@ -122,6 +122,15 @@ class Channel:
             (size,) = _SIZE.unpack(_receive_exactly(self._sock, _SIZE.size))
             return _receive_exactly(self._sock, size)
 
+    def peek(self) -> bytes | None:
+        """The first byte of what is to be heard next; empty if the other side has closed or died; None if neither."""
+        try:
+            return self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+
     @contextmanager
     def _failing_clearly(self, what: str) -> Iterator[None]:
         try:

@@ -22,7 +22,6 @@ import torch
 import torch.distributed as dist
 from ray.experimental import TensorTransportMetadata
 
-from reference_transports import gloo
 from reference_transports._gloo_pair import PairGroup
 from reference_transports.gloo import GlooTransport
 
@@ -282,7 +281,7 @@ def test_other_process_groups_make_no_difference(pair: Pair) -> None:
 
 def test_only_so_many_groups_are_kept(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """And each is built again when it is needed."""
-    monkeypatch.setattr(gloo, "MOST_GROUPS", 2)
+    monkeypatch.setattr(GlooTransport, "MOST_GROUPS", 2)
     tensors, destinations = [torch.arange(10)], [GlooTransport() for _ in range(4)]
     for _ in range(2):
         for number, pair.destination in enumerate(destinations):

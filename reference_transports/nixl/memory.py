@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import torch
 
-from reference_transports._layout import in_one_piece
+from reference_transports._layout import bytes_of, in_one_piece
 from reference_transports.nixl.agent import Agent, Table
 
 _SMALL = {"cpu": 4 << 10, "cuda": 64 << 10}
@@ -37,7 +37,7 @@ class Memory:
             if size >= _SMALL[self.device] or (size and pieces[index].device != home)
         ]
         small = sorted({index for index, size in enumerate(sizes) if size}.difference(large))
-        self._packed = [_bytes_of(pieces[index]) for index in small]
+        self._packed = [bytes_of(pieces[index]) for index in small]
         self._pack = torch.empty(sum(sizes[index] for index in small), dtype=torch.uint8, device=home)
         # Storages, since a tensor may be given another one.
         self._kept = [pieces[index].untyped_storage() for index in large]
@@ -103,10 +103,3 @@ def cut(table: Table, begin: int, end: int) -> Table:
     piece[0, 0] += skipped
     piece[0, 1] -= skipped
     return piece
-
-
-def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """The memory of a tensor in one piece."""
-    # Not by view(), which some dtypes and shapes do not have.
-    flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-    return flat.set_(tensor.untyped_storage(), tensor.storage_offset() * tensor.itemsize, (tensor.nbytes,), (1,))
