@@ -15,12 +15,14 @@ import reference_transports.faulty
 from rdt_conformance.contract import Applies, Area, Clause, Level, clause
 from rdt_conformance.coverage import checks_by_clause
 from rdt_conformance.engines.ray_session import RaySession
-from reference_transports.faulty import FAULTY, FILES, RIGHT_IN_ONE_PROCESS
+from reference_transports.faulty import FAULTY, FILES, NEEDS_CUDA, RIGHT_IN_ONE_PROCESS
 
 for module in pkgutil.iter_modules(reference_transports.faulty.__path__):
     importlib.import_module(f"{reference_transports.faulty.__name__}.{module.name}")
 
-TARGETS = {f"{transport.__module__}:{transport.__name__}": transport for transport in FAULTY}
+TARGETS = {
+    f"{transport.__module__}:{transport.__name__}": transport for transport in FAULTY if transport not in NEEDS_CUDA
+}
 
 COVERING = checks_by_clause()
 

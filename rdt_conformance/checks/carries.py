@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from rdt_conformance import author, interrupts
-from rdt_conformance.engines.base import Hung, NoProcess, Patience, Pending, origin_of
+from rdt_conformance.engines.base import Hung, NoProcess, Patience, Pending, Spread, origin_of
 from rdt_conformance.engines.reference.errors import ActorDiedError, NeedsRayError, needs_ray
 from rdt_conformance.history import describe_error
 from rdt_conformance.target import type_name
@@ -40,8 +40,10 @@ class Carries:
     """The exception that this is about, with the author's frames only."""
     nothing: bool = False
     """The transport refuses every plain payload there is, and not only those that most checks send."""
-    one_node: str = ""
-    """The error with which it refuses to go from one node to another, if it does and carries within one."""
+    spread: Spread = Spread.NODES
+    """How far apart it lets actors be: where they are further apart than that, it raises an error."""
+    apart_only: str = ""
+    """The error that it raises between actors that share a GPU, if it does and carries between others."""
 
 
 def find_out(bench: Bench) -> Carries:
@@ -58,10 +60,9 @@ def find_out(bench: Bench) -> Carries:
                 nothing=True,
             )
         plainest = prober.carries(bench.kind.simple(256))
-        one_node = ""
-        if prober.raised is not None and bench.target.nodes > 1:
-            one_node, prober = _within_node(prober, bench)
-            plainest = plainest or bool(one_node)
+        if prober.raised is not None:
+            prober = _closer(prober, bench)
+            plainest = prober.spread is not Spread.NODES
         refused = prober.refused
         if not plainest and refused is None:
             return Carries()
@@ -71,7 +72,8 @@ def find_out(bench: Bench) -> Carries:
     finally:
         prober.close()
     if refused is None:
-        return Carries(frozenset(name for name, carried in traits.items() if not carried), one_node=one_node)
+        avoid = frozenset(name for name, carried in traits.items() if not carried)
+        return Carries(avoid, spread=prober.spread, apart_only=_apart_only(bench, prober.spread) if plainest else "")
     nothing = not any(traits.values())
     what = (
         "not even one plain tensor could be sent"
@@ -87,16 +89,28 @@ def find_out(bench: Bench) -> Carries:
     )
 
 
-def _within_node(prober: _Prober, bench: Bench) -> tuple[str, _Prober]:
-    """Whether what failed between nodes works within one: the error then, and who goes on, else ``""``."""
-    raised = prober.raised
-    assert raised is not None
-    within = _Prober(bench, together=True)
-    if not within.carries(bench.kind.simple(256)):
+def _closer(prober: _Prober, bench: Bench) -> _Prober:
+    """Who goes on: one whose actors are closer to each other if that helps, else the same."""
+    closer = [Spread.GPUS] if bench.target.nodes > 1 else []
+    closer += [Spread.NOTHING] if bench.gpus > 1 else []
+    for spread in closer:
+        within = _Prober(bench, spread)
+        if within.carries(bench.kind.simple(256)):
+            prober.close()
+            return within
         within.close()
-        return "", prober
+    return prober
+
+
+def _apart_only(bench: Bench, spread: Spread) -> str:
+    """The error with which a transport that carries between GPUs refuses to carry within one; else empty."""
+    if spread is Spread.NOTHING or bench.gpus < 2:
+        return ""
+    prober = _Prober(bench, Spread.NOTHING)
+    prober.carries(bench.kind.simple(256))
+    raised = prober.raised
     prober.close()
-    return f"{origin_of(raised)} raised {describe_error(raised)}", within
+    return "" if raised is None else f"{origin_of(raised)} raised {describe_error(raised)}"
 
 
 class _Raised(Exception):
@@ -110,9 +124,9 @@ class _Raised(Exception):
 class _Prober:
     """Sends payloads in a world of its own, which is replaced whenever a payload has got lost in it."""
 
-    def __init__(self, bench: Bench, *, together: bool = False) -> None:
+    def __init__(self, bench: Bench, spread: Spread = Spread.NODES) -> None:
         self._bench = bench
-        self._together = together
+        self.spread = spread
         self._world: World | None = None
         self._seconds = Patience.call
         self.refused: BaseException | None = None
@@ -126,7 +140,7 @@ class _Prober:
         Raises:
             NoProcess: there are no actors.
         """
-        world = self._world = self._bench.new_world(used=False, together=self._together)
+        world = self._world = self._bench.new_world(used=False, spread=self.spread)
         actor, _ = world.actors(2)
         asking = world.driver.has_transport(actor)
         if asking.wait(self._seconds) and asking.error(self._seconds) is None:
@@ -143,7 +157,7 @@ class _Prober:
         """
         interrupts.check()
         self.refused = self.raised = None
-        world = self._world = self._world or self._bench.new_world(used=False, together=self._together)
+        world = self._world = self._world or self._bench.new_world(used=False, spread=self.spread)
         carried = again = False
         try:
             carried = self._round_trip(world, payload)

@@ -14,7 +14,7 @@ from rdt_conformance.checks.budget import Budget
 from rdt_conformance.checks.orders import Interruption, orders
 from rdt_conformance.checks.verdicts import NotExercised, broken
 from rdt_conformance.contract import Level, clause as clause_of
-from rdt_conformance.engines.base import Hung, Pending, origin_of
+from rdt_conformance.engines.base import Hung, Pending, Spread, origin_of
 from rdt_conformance.engines.reference.errors import ActorDiedError, NeedsRayError, ProtocolError, needs_ray
 from rdt_conformance.engines.reference.worker import AS_IN_RAY, Settings
 from rdt_conformance.history import describe_error
@@ -91,6 +91,11 @@ class Case:
 
     def actors(self, count: int) -> list[Process]:
         """`count` actors."""
+        apart_only = self.bench.carries.apart_only
+        if apart_only and count > self.bench.gpus:
+            raise self.cannot(
+                f"needs {count} GPUs, and there are {self.bench.gpus} (it does not carry within one: {apart_only})"
+            )
         return self.world.actors(count)
 
     # --- one direct transfer, made of single calls ----------------------------------------------------------------
@@ -218,8 +223,8 @@ class Case:
         """This example leaves calls under way on purpose; its world is not used again."""
         self.left_blocked = True
 
-    def renew(self, settings: Settings = AS_IN_RAY, *, used: bool = False, together: bool | None = None) -> None:
+    def renew(self, settings: Settings = AS_IN_RAY, *, used: bool = False, spread: Spread | None = None) -> None:
         """Go on in a fresh world, see `Bench.new_world`."""
         self.bench.release(self.world, again=False)
-        self.world = self.bench.new_world(settings, used=used, together=together)
+        self.world = self.bench.new_world(settings, used=used, spread=spread)
         self.renewed = True

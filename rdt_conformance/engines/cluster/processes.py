@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from rdt_conformance import pickling
-from rdt_conformance.engines.base import DRIVER, Lane, origin_of
+from rdt_conformance.engines.base import DRIVER, Lane, Spread, origin_of
 from rdt_conformance.engines.cluster.actor import GROUPS, WATCH, AtRest, run_message
 from rdt_conformance.engines.cluster.channel import Answer, Began, Ended, Kill, Request, load_outcome, outcome_of
 from rdt_conformance.engines.cluster.fleet import Fleet, Remote
@@ -42,7 +42,7 @@ class ProcessHost:
         settings: what Ray would read from its environment.
         history: of all processes.
         groups: Ray's collective groups, for a transport that needs them.
-        together: start all actors on the driver's node, not on one after the other.
+        spread: how far apart the actors are.
     """
 
     def __init__(
@@ -52,15 +52,15 @@ class ProcessHost:
         history: History,
         groups: RayGroups | None = None,
         *,
-        together: bool = False,
+        spread: Spread = Spread.NODES,
     ) -> None:
-        self.at_least = FEWEST if groups else 1
+        self.at_least = min(FEWEST, fleet.places.gpus or FEWEST) if groups else 1
         self._groups = groups
         self.history = history
         self.settings = settings
         self._fleet = fleet
-        self._together = together
-        self._places: dict[str, int] = {}
+        self._spread = spread
+        self._numbers: dict[str, int] = {}
         self._here = ThreadHost((), history, settings, reached_by=self)
         self._remotes: dict[str, Remote] = {}
         self._handles: dict[str, Any] = {}
@@ -89,8 +89,8 @@ class ProcessHost:
 
     def start(self, name: str) -> None:
         """See `host.Processes.start`."""
-        place = 0 if self._together else self._places.setdefault(name, len(self._places) + 1)
-        remote = self._fleet.take(place)
+        number = self._numbers.setdefault(name, len(self._numbers) + 1)
+        remote = self._fleet.take(self._fleet.places.of(number, self._spread))
         remote.receive = lambda message: self._received(name, remote, message)
         remote.gone = lambda: self._lost(name, remote)
         the_ray().get(remote.handle.begin.remote(name, self.settings), timeout=_LOOK_SECONDS)
