@@ -123,7 +123,7 @@ def test_a_producers_error_reaches_the_consumer(case: Case) -> None:
 @check("L7")
 def test_a_refusal_reaches_the_consumer(case: Case) -> None:
     """What extract refuses is the producer's error too: it has to come out at the other end, and promptly."""
-    harmless = [refusable for refusable in case.kind.refusable_payloads() if not refusable.may_crash]
+    harmless = [refusable for refusable in case.kind.refusable_payloads(case.bench.device) if not refusable.may_crash]
     refusable = case.draw(st.sampled_from(harmless), "tensors that may be refused")
     source, destination = case.actors(2)
     held = source.build(refusable, case.bench.device)

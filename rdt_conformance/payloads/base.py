@@ -149,8 +149,12 @@ class PayloadKind(Protocol):
         """
         ...
 
-    def refusable_payloads(self) -> list[Refusable]:
-        """What a transport may refuse, with an error when it extracts metadata, but must never carry wrongly."""
+    def refusable_payloads(self, device: str = "cpu") -> list[Refusable]:
+        """What a transport may refuse, with an error when it extracts metadata, but must never carry wrongly.
+
+        Args:
+            device: device type that the tensors will be built on; what cannot lie there is left out.
+        """
         ...
 
     def on_another_device(self, device: str = "cpu") -> list[Any]:

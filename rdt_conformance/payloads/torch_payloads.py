@@ -214,9 +214,9 @@ class TorchKind:
         """Contiguous tensors of bytes."""
         return TorchPayload(simple_recipes(ElementType("uint8", 1), nbytes, count, seed))
 
-    def refusable_payloads(self) -> list[OddTorchPayload]:
+    def refusable_payloads(self, device: str = "cpu") -> list[OddTorchPayload]:
         """What a transport may refuse but must never carry wrongly."""
-        return OddTorchPayload.available()
+        return OddTorchPayload.available(device)
 
     def on_another_device(self, device: str = "cpu") -> list[torch.Tensor]:
         """One empty tensor on another type of device: the CPU or, if that is the one, torch's stand-in for devices."""

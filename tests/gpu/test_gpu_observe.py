@@ -48,12 +48,12 @@ def test_what_the_driver_hands_out_past_torch_is_seen() -> None:
 
 
 def test_segments_that_can_be_expanded_are_no_leak() -> None:
-    torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+    torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
     sizes = iter(range(SENT, SENT << 10, 4096))
     try:
         found = grown(lambda: torch.empty(next(sizes), dtype=torch.uint8, device="cuda"))
     finally:
-        torch.cuda.memory._set_allocator_settings("expandable_segments:False")
+        torch._C._accelerator_setAllocatorSettings("expandable_segments:False")
     assert not found.leaks
 
 
