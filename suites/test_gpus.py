@@ -28,6 +28,7 @@ GIVEN_UP = 20.0
 @check("D9", "D8")
 def test_contents_that_a_kernel_still_writes_arrive(case: Case) -> None:
     """The kernel is held up by another one on its stream. What arrives is read at once, on streams of the reader's."""
+    case.send_from("cuda")
     payload = case.payload(NBYTES, count=3)
     stream = case.draw(st.sampled_from((DEFAULT, OWN)), "written on")
     source, destination = case.actors(2)
@@ -43,6 +44,7 @@ def test_contents_that_a_kernel_still_writes_arrive(case: Case) -> None:
 @check("D9", "D8")
 def test_contents_that_a_kernel_still_writes_arrive_by_single_calls(case: Case) -> None:
     """As before, but nothing of Ray's takes time in between."""
+    case.send_from("cuda")
     payload = case.payload(NBYTES, count=3)
     source, destination = case.actors(2)
     tensors = source.build(_WrittenLate(payload, on_own_stream=False))
@@ -53,6 +55,7 @@ def test_contents_that_a_kernel_still_writes_arrive_by_single_calls(case: Case) 
 @check("D9", "D1", situational=("D9",))
 def test_tensors_on_any_gpu_of_a_process_arrive(case: Case) -> None:
     """Actors have one GPU each, as Ray gives it to them. Where all of them are one process, that sees all GPUs."""
+    case.send_from("cuda")
     source, destination = case.actors(2)
     devices = source.make(_devices).apply(list)
     for device in devices:
@@ -64,6 +67,7 @@ def test_tensors_on_any_gpu_of_a_process_arrive(case: Case) -> None:
 
 @check("R9")
 def test_gpu_memory_arrives_exactly_or_not_at_all_wherever_the_gpus_are(case: Case) -> None:
+    case.send_from("cuda")
     case.leave_dirty()
     places = {"within one GPU": Spread.NOTHING}
     if case.bench.gpus > 1:

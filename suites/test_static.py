@@ -84,7 +84,7 @@ def test_methods_accept_the_calls_of_ray(case: Case) -> None:
 def test_metadata_travel(case: Case) -> None:
     payload = case.draw(case.payloads(min_tensors=0), "payload")
     source, destination = case.actors(2)
-    extracting = source.extract(case.world.new_object_id(), source.build(payload, case.bench.device))
+    extracting = source.extract(case.world.new_object_id(), source.build(payload, case.device))
     case.unless(not payload.count and case.error(extracting) is not None)  # that is for M4 to say
     metadata = case.ok(extracting)
     _expect_type(case, metadata, TensorTransportMetadata, "extract_tensor_transport_metadata")
@@ -110,7 +110,7 @@ def test_exceptions_travel(case: Case) -> None:
 @check("S7")
 def test_metadata_of_a_thousand_tensors_are_small(case: Case) -> None:
     (source,) = case.actors(1)
-    tensors = source.build(case.payload(1_000, count=1_000), case.bench.device)
+    tensors = source.build(case.payload(1_000, count=1_000), case.device)
     metadata = case.ok(source.extract(case.world.new_object_id(), tensors), "D2")
     case.fact("metadata of 1,000 tensors", f"{len(metadata):,} bytes")
     case.require(
@@ -236,8 +236,8 @@ def _provocations(case: Case) -> list[Callable[[Case], Exception | None]]:
 
 def _refused_tensors(case: Case) -> Exception | None:
     (source,) = case.actors(1)
-    tame = [each for each in case.kind.refusable_payloads(case.bench.device) if not each.may_crash]
-    tensors = source.build(case.draw(st.sampled_from(tame), "tensors that may be refused"), case.bench.device)
+    tame = [each for each in case.kind.refusable_payloads(case.device) if not each.may_crash]
+    tensors = source.build(case.draw(st.sampled_from(tame), "tensors that may be refused"), case.device)
     return case.error(source.extract(case.world.new_object_id(), tensors), "M8")
 
 
@@ -250,8 +250,8 @@ def _foreign_metadata(case: Case) -> Exception | None:
 
 def _buffers_that_do_not_fit(case: Case) -> Exception | None:
     source, destination = case.actors(2)
-    obj_id, metadata = case.described(source, source.build(case.payload(100), case.bench.device))
-    buffers = destination.make(case.kind.buffers, case.payload(50), case.bench.device)
+    obj_id, metadata = case.described(source, source.build(case.payload(100), case.device))
+    buffers = destination.make(case.kind.buffers, case.payload(50), case.device)
     return case.error(destination.recv(obj_id, metadata, case.comm_for_get(destination), buffers), "B6")
 
 

@@ -53,7 +53,8 @@ class Bench:
         self.alone = alone
         self.budget: Budget = PROFILES[profile] if engine == "local" else PROFILES[profile].for_processes()
         self.kind = kind_for(target.data_type.value)
-        self.device: str = target.devices.value[0]
+        self.devices: tuple[str, ...] = target.devices.value
+        """The types of device whose memory is sent; with several, each example takes one."""
         self.patience = Patience()
         self.record: Callable[[CheckResult], None] = lambda result: None
         self._start = start

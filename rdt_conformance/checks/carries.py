@@ -66,7 +66,7 @@ def find_out(bench: Bench) -> Carries:
         refused = prober.refused
         if not plainest and refused is None:
             return Carries()
-        traits = {name: prober.carries(payload) for name, payload in bench.kind.plain_traits(bench.device)}
+        traits = prober.traits()
     except (NeedsRayError, NoProcess):
         return Carries()
     finally:
@@ -129,6 +129,7 @@ class _Prober:
         self.spread = spread
         self._world: World | None = None
         self._seconds = Patience.call
+        self.device: str = bench.devices[0]
         self.refused: BaseException | None = None
         """The error that refused the last payload, if that is why it was not carried."""
         self.raised: BaseException | None = None
@@ -175,10 +176,19 @@ class _Prober:
             self.close()
         return carried
 
+    def traits(self) -> dict[str, bool]:
+        """Of every trait of plain payloads, whether tensors that have it arrive exactly from every type of device."""
+        found: dict[str, bool] = {}
+        for device in self._bench.devices:
+            self.device = device
+            for name, payload in self._bench.kind.plain_traits(device):
+                found[name] = self.carries(payload) and found.get(name, True)
+        return found
+
     def _round_trip(self, world: World, payload: Payload) -> bool:
         """Extract, send and receive; the object is freed when the world is reset."""
         source, destination = world.actors(2)
-        tensors = source.build(payload, self._bench.device)
+        tensors = source.build(payload, self.device)
         obj_id = world.new_object_id()
         metadata = self._value(source.extract(obj_id, tensors))
         comm = self._value(world.driver.communicator(source, destination))

@@ -54,6 +54,8 @@ class Case:
         self.witnessed: set[str] = set()
         self.advice: list[tuple[str, str]] = []
         self.facts: dict[str, Any] = {}
+        self.device: str = bench.devices[0]
+        """The type of device that this example sends the memory of."""
         self.left_blocked = False
         self.renewed = False
 
@@ -61,6 +63,15 @@ class Case:
     def choices(self) -> tuple[Any, ...]:
         """Everything that was chosen so far, as Hypothesis keeps it."""
         return self._data.conjecture_data.choices
+
+    def begin(self) -> None:
+        """Choose what a transport that carries the memory of several types of device sends in this example."""
+        if len(self.bench.devices) > 1:
+            self.send_from(self.draw(st.sampled_from(self.bench.devices), "device"))
+
+    def send_from(self, device: str) -> None:
+        """Send the memory of this type of device from now on."""
+        self.device = self.world.device = device
 
     # --- inputs ---------------------------------------------------------------------------------------------------
 
@@ -73,12 +84,12 @@ class Case:
 
     def payloads(self, **limits: Any) -> st.SearchStrategy[Payload]:
         """Plain payloads, of which this transport carries each kind alone. `limits` as in `PayloadKind.payloads`."""
-        fixed = {"device": self.bench.device, "plain": True, "min_tensors": 1, "avoid": self.bench.carries.avoid}
+        fixed = {"device": self.device, "plain": True, "min_tensors": 1, "avoid": self.bench.carries.avoid}
         return self.kind.payloads(**{**fixed, **limits})
 
     def families(self) -> st.SearchStrategy[Family]:
         """Payloads whose tensors share memory, of which this transport carries each kind alone."""
-        return self.kind.families(device=self.bench.device, avoid=self.bench.carries.avoid)
+        return self.kind.families(device=self.device, avoid=self.bench.carries.avoid)
 
     def payload(self, nbytes: int = 256, count: int = 1, seed: int = 0) -> Payload:
         """One plain payload of a given size."""
@@ -227,4 +238,5 @@ class Case:
         """Go on in a fresh world, see `Bench.new_world`."""
         self.bench.release(self.world, again=False)
         self.world = self.bench.new_world(settings, used=used, spread=spread)
+        self.world.device = self.device
         self.renewed = True
