@@ -6,18 +6,26 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from rdt_conformance import paths
 
+if TYPE_CHECKING:
+    from rdt_conformance.checks.check import CheckSpec
+
+
+def all_checks() -> list[CheckSpec]:
+    """Every check, suite by suite. Imports every suite, but runs none."""
+    values = [value for path in paths.suite_files() for value in vars(_load(path)).values()]
+    return [value.__rdt_check__ for value in values if hasattr(value, "__rdt_check__")]
+
 
 def checks_by_clause() -> dict[str, list[str]]:
-    """For each clause id, the names of the checks that list it. Imports every suite, but runs none."""
+    """For each clause id, the names of the checks that list it."""
     covering: dict[str, list[str]] = {}
-    for path in paths.suite_files():
-        for value in vars(_load(path)).values():
-            if check := getattr(value, "__rdt_check__", None):
-                for clause in check.clauses:
-                    covering.setdefault(clause, []).append(check.name)
+    for check in all_checks():
+        for clause in check.clauses:
+            covering.setdefault(clause, []).append(check.name)
     return covering
 
 

@@ -31,7 +31,8 @@ from ray.experimental import CommunicatorMetadata, TensorTransportManager, Tenso
 
 from reference_transports._gloo_pair import DESTINATION, SOURCE, Device, PairGroup
 from reference_transports._layout import describe, flat_bytes, landing
-from reference_transports._wire import Channel, Listener, ReceiverEnd, SourceEnd, SourceMetadata, own_address, source_of
+from reference_transports._listener import Listener, own_address
+from reference_transports._wire import Channel, ReceiverEnd, SourceEnd, Spares, source_of
 
 MOST_GROUPS = 64
 """How many groups a process keeps, apart from those in use."""
@@ -71,8 +72,8 @@ class GlooTransport(TensorTransportManager):
     """Sends and receives through gloo."""
 
     def __init__(self) -> None:
-        # Owners build the transport too, and never transfer: these two come when they are needed.
-        self._listener: Listener | None = None
+        self._listener = Listener(self, self._arrive)
+        # Owners build the transport too, and never transfer: this comes when it is needed.
         self._device: Device | None = None
         self._changed = threading.Condition()
         """Guards all that is here, and tells of arrivals and aborts, and of what has ended."""
@@ -112,16 +113,7 @@ class GlooTransport(TensorTransportManager):
         Raises:
             ValueError: a tensor is not plain CPU memory. Nothing was set up.
         """
-        tensor_meta = describe(rdt_object)
-        with self._changed:
-            if self._listener is None:
-                self._listener = Listener(self, self._arrive)
-        return SourceMetadata(
-            tensor_meta=tensor_meta,
-            tensor_device="cpu" if rdt_object else None,
-            address=self._listener.address,
-            secret=self._listener.secret,
-        )
+        return self._listener.metadata(rdt_object)
 
     def get_communicator_metadata(self, src_actor: Any, dst_actor: Any, backend: str | None = None) -> TransferMetadata:
         """A new id, by which the two ends of this one transfer find each other, and the name of the pair."""
@@ -141,8 +133,7 @@ class GlooTransport(TensorTransportManager):
             ConnectionAbortedError: the transfer was aborted. Ray does that too when the receiver is gone.
         """
         source, transfer = source_of(tensor_transport_metadata), _transfer(communicator_metadata)
-        ours = self._listener is not None and source.secret == self._listener.secret
-        if not ours or list(source.tensor_meta) != describe(tensors):
+        if source.secret != self._listener.secret or list(source.tensor_meta) != describe(tensors):
             raise ValueError(f"transfer {transfer.transfer_id}: the metadata are not those of the tensors to send")
         views = [flat_bytes(tensor) for tensor in tensors]
         buffers, tag = _buffers(views, bytearray().join(_small(views))), _tag(transfer, views)
@@ -172,7 +163,7 @@ class GlooTransport(TensorTransportManager):
         buffers, tag = _buffers(views, packed), _tag(transfer, views)
 
         def build(half: _Half) -> PairGroup:
-            return self._build(half, ReceiverEnd(transfer.pair, source), DESTINATION)
+            return self._build(half, ReceiverEnd(transfer.pair, source, Spares()), DESTINATION)
 
         key = (source.secret, transfer.pair)
         self._do(_Half(transfer.transfer_id, key, build, lambda group: group.receive(buffers, tag)))
@@ -197,14 +188,16 @@ class GlooTransport(TensorTransportManager):
                     place.abort()
             self._changed.notify_all()
 
-    def _arrive(self, end: SourceEnd) -> None:
+    def _arrive(self, end: SourceEnd, pair: str) -> bool:
         """A destination asks for a group; an earlier one of the same pair has given up."""
         with self._changed:
             self._forget_the_dead()
-            if end.key in self._arrived:
-                self._arrived[end.key].close()
-            self._arrived[end.key] = end
+            if pair in self._arrived:
+                self._arrived[pair].close()
+            end.key = pair
+            self._arrived[pair] = end
             self._changed.notify_all()
+        return False
 
     def _forget_the_dead(self) -> None:
         for pair in [pair for pair, end in self._arrived.items() if end.receiver_is_gone()]:
@@ -269,7 +262,7 @@ class GlooTransport(TensorTransportManager):
         with closing(end):
             self._enter(half, end)
             if isinstance(end, ReceiverEnd):
-                end.connect()
+                end.ask()
             assert self._device is not None
             return PairGroup(end, rank, self._device)
 

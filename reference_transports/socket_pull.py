@@ -20,15 +20,16 @@ from typing import Any
 from ray.experimental import CommunicatorMetadata, TensorTransportManager, TensorTransportMetadata
 from ray.experimental.rdt.tensor_transport_manager import FetchRequest
 
-from reference_transports._layout import describe, landing
-from reference_transports._wire import Listener, ReceiverEnd, SourceEnd, SourceMetadata, source_of
+from reference_transports._layout import flat_bytes, landing
+from reference_transports._listener import Listener
+from reference_transports._wire import ReceiverEnd, SourceEnd, Spares, source_of
 
 
 class _Transfer:
     """One object on its way here."""
 
-    def __init__(self, obj_id: str, source: SourceMetadata, tensors: list[Any]) -> None:
-        self.end = ReceiverEnd(obj_id, source)
+    def __init__(self, end: ReceiverEnd, tensors: list[Any]) -> None:
+        self.end = end
         self.done = threading.Event()
         """Set when nothing will be written into the tensors any more."""
         self.failure: tuple[type[Exception], str] | None = None
@@ -41,6 +42,7 @@ class _Transfer:
     def _run(self, tensors: list[Any]) -> None:
         try:
             with closing(self.end):
+                self.end.ask()
                 self.end.receive(tensors)
         except Exception as error:
             self.failure = (type(error), str(error))
@@ -71,8 +73,8 @@ class SocketPullTransport(TensorTransportManager):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # Owners build the transport too, and never send: the listener is opened by the first extract.
-        self._listener: Listener | None = None
+        self._listener = Listener(self, self._serve)
+        self._spares = Spares()
         self._objects: dict[str, list[Any]] = {}
         self._fetching: weakref.WeakSet[_Transfer] = weakref.WeakSet()
 
@@ -100,17 +102,10 @@ class SocketPullTransport(TensorTransportManager):
         Raises:
             ValueError: a tensor is not plain CPU memory. Nothing was set up.
         """
-        tensor_meta = describe(rdt_object)
+        metadata = self._listener.metadata(rdt_object)
         with self._lock:
-            if self._listener is None:
-                self._listener = Listener(self, self._serve)
             self._objects[obj_id] = list(rdt_object)
-        return SourceMetadata(
-            tensor_meta=tensor_meta,
-            tensor_device="cpu" if rdt_object else None,
-            address=self._listener.address,
-            secret=self._listener.secret,
-        )
+        return metadata
 
     def get_communicator_metadata(
         self, src_actor: Any, dst_actor: Any, backend: str | None = None
@@ -132,7 +127,7 @@ class SocketPullTransport(TensorTransportManager):
         """
         source = source_of(tensor_transport_metadata)
         tensors = landing(source.tensor_meta, target_buffers)
-        transfer = _Transfer(obj_id, source, tensors)
+        transfer = _Transfer(ReceiverEnd(obj_id, source, self._spares), tensors)
         with self._lock:
             self._fetching.add(transfer)
         transfer.start()
@@ -188,12 +183,12 @@ class SocketPullTransport(TensorTransportManager):
         for transfer in transfers:
             transfer.end.abort()
 
-    def _serve(self, end: SourceEnd) -> None:
+    def _serve(self, end: SourceEnd, obj_id: str) -> bool:
         """Give a receiver what it asks for. The tensors live, freed or not, until this is done."""
-        with closing(end):
-            with self._lock:
-                tensors = self._objects.get(end.key)
-            if tensors is None:
-                end.refuse()
-            else:
-                end.send(tensors)
+        with self._lock:
+            tensors = self._objects.get(obj_id)
+        if tensors is None:
+            end.refuse()
+        else:
+            end.send([flat_bytes(tensor) for tensor in tensors])
+        return True

@@ -2,8 +2,12 @@
 
 Ray calls `send_multiple_tensors` on the source and `recv_multiple_tensors` on the destination, in no certain order.
 They meet by the transfer's own id, which the owner draws in `get_communicator_metadata`: any number of transfers
-between the same two actors, of the same or of several objects, stay apart. The bytes go from tensor memory to tensor
-memory through the two sockets, with no copy in between. How the sockets are used is in `_wire`.
+between the same two actors, of the same or of several objects, stay apart. Each has a connection of its own while it
+lasts, so the two directions, and transfers that wait for a slow receiver, do not hinder each other. The bytes go from
+tensor memory to tensor memory through the two sockets, with no copy in between. How the sockets are used is in `_wire`.
+
+One connection carries all bytes of a transfer: on one host, several are no faster as long as the processor does all
+the copying.
 
 Linux; ``torch.Tensor`` and ``numpy.ndarray`` on the CPU.
 """
@@ -14,15 +18,15 @@ import threading
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
 from ray.experimental import CommunicatorMetadata, TensorTransportManager, TensorTransportMetadata
 
-from reference_transports._layout import describe, landing
-from reference_transports._wire import Channel, Listener, ReceiverEnd, SourceEnd, SourceMetadata, source_of
+from reference_transports._layout import flat_bytes, landing
+from reference_transports._listener import Listener
+from reference_transports._wire import Channel, ReceiverEnd, SourceEnd, Spares, source_of
 
 
 @dataclass
@@ -36,12 +40,15 @@ class TcpTransport(TensorTransportManager):
     """Sends and receives over TCP."""
 
     def __init__(self) -> None:
-        # Owners build the transport too, and never send: the listener is opened by the first extract.
-        self._listener: Listener | None = None
+        self._listener = Listener(self, self._serve)
+        self._spares = Spares()
         self._changed = threading.Condition()
-        """Guards what follows, and tells senders of a receiver's arrival and of an abort."""
-        self._arrived: dict[str, SourceEnd] = {}
-        self._busy: weakref.WeakSet[Channel] = weakref.WeakSet()
+        """Guards what follows, and tells sends of a receiver that asks and of an abort."""
+        # An end that is closed vanishes from the next two by itself.
+        self._asking: weakref.WeakValueDictionary[str, SourceEnd] = weakref.WeakValueDictionary()
+        """Receivers whose send has not come yet, by the transfer that they ask for."""
+        self._ends: weakref.WeakSet[Channel] = weakref.WeakSet()
+        """All that have been used for a transfer, and may be still."""
         # An abort may come before the send or recv that it is meant for starts. Ids are never used again, so keeping
         # the last few can do no harm to another transfer.
         self._aborted: deque[str] = deque(maxlen=256)
@@ -70,16 +77,7 @@ class TcpTransport(TensorTransportManager):
         Raises:
             ValueError: a tensor is not plain CPU memory. Nothing was set up.
         """
-        tensor_meta = describe(rdt_object)
-        with self._changed:
-            if self._listener is None:
-                self._listener = Listener(self, self._arrive)
-        return SourceMetadata(
-            tensor_meta=tensor_meta,
-            tensor_device="cpu" if rdt_object else None,
-            address=self._listener.address,
-            secret=self._listener.secret,
-        )
+        return self._listener.metadata(rdt_object)
 
     def get_communicator_metadata(self, src_actor: Any, dst_actor: Any, backend: str | None = None) -> TransferMetadata:
         """A new id, by which the two ends of this one transfer find each other."""
@@ -96,9 +94,12 @@ class TcpTransport(TensorTransportManager):
         Raises:
             ConnectionError: the receiver is gone, or the transfer was aborted.
         """
-        end = self._meet(_transfer_id(communicator_metadata))
-        with self._abortable(end):
-            end.send(tensors)
+        buffers = [flat_bytes(tensor) for tensor in tensors]
+        transfer_id = _transfer_id(communicator_metadata)
+        with self._changed:
+            end = self._changed.wait_for(lambda: self._receiver_of(transfer_id))
+        assert end is not None
+        end.send(buffers)
 
     def recv_multiple_tensors(
         self,
@@ -114,60 +115,47 @@ class TcpTransport(TensorTransportManager):
             ConnectionError: the source is gone, or the transfer was aborted. Nothing will be written any more.
         """
         source = source_of(tensor_transport_metadata)
-        tensors = landing(source.tensor_meta, target_buffers)
-        end = ReceiverEnd(_transfer_id(communicator_metadata), source)
-        with self._abortable(end):
+        with closing(ReceiverEnd(_transfer_id(communicator_metadata), source, self._spares)) as end:
+            with self._changed:
+                self._raise_if_aborted(end.key)
+                self._ends.add(end)
+            end.ask()
+            tensors = landing(source.tensor_meta, target_buffers)
             end.receive(tensors)
         return tensors
 
     def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
-        """Nothing was registered. But a receiver may have died here, while it waited for a send that never came."""
-        with self._changed:
-            self._forget_the_dead()
+        """Nothing: nothing was registered."""
 
     def abort_transport(self, obj_id: str, communicator_metadata: CommunicatorMetadata) -> None:
         """End the send or recv of this transfer, whether it is in flight or still to come."""
         transfer_id = _transfer_id(communicator_metadata)
         with self._changed:
             self._aborted.append(transfer_id)
-            if transfer_id in self._arrived:
-                self._arrived.pop(transfer_id).close()
-            busy = [end for end in self._busy if end.key == transfer_id]
+            for end in self._ends:
+                if end.key == transfer_id:
+                    end.abort()
             self._changed.notify_all()
-        for end in busy:
-            end.abort()
 
-    def _arrive(self, end: SourceEnd) -> None:
-        """A receiver has connected, before or after its send has started."""
+    def _serve(self, end: SourceEnd, transfer_id: str) -> bool:
+        """A receiver asks, before or after its send has come."""
         with self._changed:
-            self._forget_the_dead()
-            if end.key in self._aborted or end.key in self._arrived:
-                end.close()
-            else:
-                self._arrived[end.key] = end
-                self._changed.notify_all()
+            self._raise_if_aborted(transfer_id)
+            if end.aborted:  # by an abort of the transfer before that came late: the receiver will ask on another
+                raise ConnectionAbortedError
+            end.key = transfer_id
+            self._ends.add(end)
+            self._asking[transfer_id] = end
+            self._changed.notify_all()
+        return True
 
-    def _meet(self, transfer_id: str) -> SourceEnd:
-        """Wait for the receiver of this transfer."""
-        with self._changed:
-            self._changed.wait_for(lambda: transfer_id in self._arrived or transfer_id in self._aborted)
-            if transfer_id in self._arrived:
-                return self._arrived.pop(transfer_id)
-        raise ConnectionAbortedError(f"transfer {transfer_id} was aborted")
+    def _receiver_of(self, transfer_id: str) -> SourceEnd | None:
+        self._raise_if_aborted(transfer_id)
+        return self._asking.pop(transfer_id, None)
 
-    @contextmanager
-    def _abortable(self, end: Channel) -> Iterator[None]:
-        """Let `abort_transport` find this end while it is in use, and close it afterwards."""
-        with closing(end):
-            with self._changed:
-                if end.key in self._aborted:
-                    raise ConnectionAbortedError(f"transfer {end.key} was aborted")
-                self._busy.add(end)
-            yield
-
-    def _forget_the_dead(self) -> None:
-        for transfer_id in [key for key, end in self._arrived.items() if end.receiver_is_gone()]:
-            self._arrived.pop(transfer_id).close()
+    def _raise_if_aborted(self, transfer_id: str) -> None:
+        if transfer_id in self._aborted:
+            raise ConnectionAbortedError(f"transfer {transfer_id} was aborted")
 
 
 def _transfer_id(metadata: CommunicatorMetadata) -> str:

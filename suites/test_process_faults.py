@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import time
 from typing import Any
 
 import psutil
@@ -140,8 +141,10 @@ def _lost_in_the_middle(case: Case, source: Process, destination: Process, way: 
     """A transfer whose receiver was killed; R2 has been witnessed if it was in flight for certain."""
     for number in range(TRIES):
         attempt = Attempt.of_new_object(case, source, destination, way, case.payload(HUGE, seed=number))
+        before = destination.run(_memory_in_use).result()
         attempt.begin()
         attempt.begin_to_wait()
+        _wait_for_some_of_it(attempt, before + HUGE // 8, case.patience.call)
         with destination.paused() as stopped:
             caught = stopped and not attempt.main_call.wait(NOT_JUST_LATE)
             if caught:
@@ -152,6 +155,18 @@ def _lost_in_the_middle(case: Case, source: Process, destination: Process, way: 
         attempt.complete("L1")
         attempt.free()
     raise AssertionError("TRIES is 0")
+
+
+def _wait_for_some_of_it(attempt: Attempt, memory: int, seconds: float) -> None:
+    """Until so much memory is in use at the receiver, which shows that data have come, or the transfer has ended."""
+    deadline = time.monotonic() + seconds
+    while not attempt.main_call.done() and time.monotonic() < deadline:
+        if attempt.destination.run(_memory_in_use).result() >= memory:
+            return
+
+
+def _memory_in_use(worker: Any) -> int:
+    return psutil.Process().memory_info().rss
 
 
 def _works(case: Case, source: Process, destination: Process, clause: str) -> None:

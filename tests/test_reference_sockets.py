@@ -1,19 +1,15 @@
-"""The two socket transports: two instances in one process, on threads, and once two processes."""
+"""What the two socket transports have in common: two instances in one process, on threads, and once two processes."""
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
-import os
 import pickle
 import random
 import socket
-import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -21,9 +17,9 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from ray.experimental import TensorTransportManager, TensorTransportMetadata
+from ray.experimental import TensorTransportMetadata
+from socket_tools import SOON, Pair, files, pair_of, paused, raw, threads, until
 
-from reference_transports import _wire
 from reference_transports.socket_pull import SocketPullTransport
 from reference_transports.tcp import TcpTransport
 
@@ -34,108 +30,12 @@ pytestmark = [
     ),
 ]
 CLASSES = (TcpTransport, SocketPullTransport)
-SOON = 10.0
-"""Seconds within which whatever should happen has happened, on a machine that is busy with other things."""
 
 
-class Pair:
-    """A source and a destination, and an owner's part in between."""
-
-    def __init__(self, cls: type[TensorTransportManager]) -> None:
-        self.source: Any = cls()
-        self.destination: Any = cls()
-        self.lanes = ThreadPoolExecutor(max_workers=100)
-        self.communicators: list[Any] = []
-
-    def extract(self, obj_id: str, tensors: list[Any]) -> TensorTransportMetadata:
-        return pickle.loads(pickle.dumps(self.source.extract_tensor_transport_metadata(obj_id, tensors)))
-
-    def communicator(self) -> Any:
-        self.communicators.append(pickle.loads(pickle.dumps(self.source.get_communicator_metadata(None, None, "NAME"))))
-        return self.communicators[-1]
-
-    def send(self, tensors: list[Any], metadata: Any, communicator: Any) -> Future[None]:
-        return self.lanes.submit(self.source.send_multiple_tensors, tensors, metadata, communicator)
-
-    def recv(self, obj_id: str, metadata: Any, communicator: Any, buffers: Any = None) -> Future[list[Any]]:
-        return self.lanes.submit(self.destination.recv_multiple_tensors, obj_id, metadata, communicator, buffers)
-
-    def transfer(
-        self, obj_id: str, tensors: list[Any], buffers: list[Any] | None = None, metadata: Any = None
-    ) -> list[Any]:
-        metadata = metadata or self.extract(obj_id, tensors)
-        communicator = self.communicator()
-        received = self.recv(obj_id, metadata, communicator, buffers)
-        if not self.source.is_one_sided():
-            sent = self.send(tensors, metadata, communicator)
-            if received.exception(SOON):
-                self.source.abort_transport(obj_id, communicator)
-                sent.exception(SOON)
-            else:
-                sent.result(SOON)
-        return received.result(SOON)
-
-    def close(self) -> None:
-        """End what a failed test has left in flight."""
-        for transport in (self.source, self.destination):
-            for communicator in self.communicators:
-                transport.abort_transport("", communicator)
-        self.lanes.shutdown()
-        self.source = self.destination = None
-
-    def free(self, obj_id: str, metadata: Any = None, tensors: Any = ()) -> None:
-        self.source.garbage_collect(obj_id, metadata, list(tensors))
-
-
-@pytest.fixture
+@pytest.fixture(params=CLASSES)
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
-    gc.collect()
-    until(lambda: not threads())  # those of the test before
-    made = Pair(request.param)
-    yield made
-    made.close()
-
-
-both = pytest.mark.parametrize("pair", CLASSES, indirect=True)
-tcp = pytest.mark.parametrize("pair", [TcpTransport], indirect=True)
-pull = pytest.mark.parametrize("pair", [SocketPullTransport], indirect=True)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < end, "it does not happen"
-        time.sleep(0.002)
-
-
-@contextmanager
-def paused(transport: SocketPullTransport) -> Iterator[None]:
-    """The transport serves nobody."""
-    with transport._lock:
-        yield
-
-
-def files() -> int:
-    return len(os.listdir("/proc/self/fd"))
-
-
-_EARLIER: set[threading.Thread] = set()
-"""Threads of other test files: transports that those left to the garbage collector."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _know_earlier_threads() -> None:
-    _EARLIER.update(threading.enumerate())
-
-
-def threads() -> list[str]:
-    running = set(threading.enumerate()) - _EARLIER
-    return [thread.name for thread in running if thread.name.startswith("rdt-socket")]
-
-
-def raw(tensor: torch.Tensor) -> bytes:
-    plain = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
-    return bytes(plain.view(torch.uint8).numpy()) if plain.numel() else b""
+    with pair_of(request.param) as made:
+        yield made
 
 
 DTYPES = [
@@ -145,7 +45,6 @@ DTYPES = [
 ]  # fmt: skip
 
 
-@both
 def test_every_dtype_and_layout_arrives(pair: Pair) -> None:
     base = torch.arange(60, dtype=torch.float32).reshape(3, 4, 5)
     complex_ = torch.randn(5, dtype=torch.complex64)
@@ -164,7 +63,6 @@ def test_every_dtype_and_layout_arrives(pair: Pair) -> None:
     assert len({t.untyped_storage().data_ptr() for t in received if t.numel()}) == sum(t.numel() > 0 for t in received)
 
 
-@both
 def test_no_tensors_many_tensors_and_arrays(pair: Pair) -> None:
     assert pair.transfer("none", []) == []
     many = [torch.full((i % 7,), i) for i in range(10_000)]
@@ -174,7 +72,6 @@ def test_no_tensors_many_tensors_and_arrays(pair: Pair) -> None:
         assert got.dtype == sent.dtype and got.flags.writeable and np.array_equal(got, sent)
 
 
-@both
 def test_metadata_are_small_and_the_same_when_extracted_again(pair: Pair) -> None:
     tensors = [torch.zeros(i % 5, 3) for i in range(1000)]
     metadata = pair.extract("obj", tensors)
@@ -185,7 +82,6 @@ def test_metadata_are_small_and_the_same_when_extracted_again(pair: Pair) -> Non
     assert pair.extract("none", []).tensor_device is None
 
 
-@both
 def test_what_cannot_be_carried_is_refused_and_leaves_nothing(pair: Pair) -> None:
     fine = torch.ones(2)
     before = files()
@@ -201,7 +97,6 @@ def test_what_cannot_be_carried_is_refused_and_leaves_nothing(pair: Pair) -> Non
     assert files() == before and not threads() and not getattr(pair.source, "_objects", None)
 
 
-@both
 def test_target_buffers_are_filled_or_refused(pair: Pair) -> None:
     tensors = [torch.arange(6.0).reshape(2, 3), torch.tensor([True, False])]
     arena = torch.full((4, 6), -1.0)
@@ -225,7 +120,6 @@ def test_target_buffers_are_filled_or_refused(pair: Pair) -> None:
     assert (arena == -1).all()
 
 
-@both
 def test_garbled_metadata_are_an_error(pair: Pair) -> None:
     tensors = [torch.arange(8)]
     good: Any = pair.extract("obj", tensors)
@@ -252,40 +146,6 @@ def test_garbled_metadata_are_an_error(pair: Pair) -> None:
     assert torch.equal(pair.transfer("obj", tensors)[0], tensors[0])
 
 
-@both
-def test_a_stranger_gets_nothing_and_disturbs_nobody(pair: Pair) -> None:
-    tensors = [torch.arange(8)]
-    metadata: Any = pair.extract("obj", tensors)
-    before = files()
-    with socket.create_connection(metadata.address) as silent, socket.create_connection(metadata.address) as rude:
-        rude.sendall(b"GET / HTTP/1.1\r\n" * 5000)
-        rude.settimeout(SOON)
-        with pytest.raises(ConnectionResetError):
-            while rude.recv(1):
-                pass
-            raise ConnectionResetError  # closed politely
-        assert torch.equal(pair.transfer("obj", tensors)[0], tensors[0])
-        assert silent.fileno() >= 0
-    until(lambda: files() == before)
-
-
-@both
-def test_an_impostor_is_found_out(pair: Pair) -> None:
-    good: Any = pair.extract("obj", [torch.arange(8)])
-    with socket.create_server(("127.0.0.1", 0)) as impostor:
-
-        def answer() -> None:
-            with impostor.accept()[0] as sock:
-                sock.recv(1000)
-                sock.sendall(bytes(32 + 8 + 64))
-
-        answering = pair.lanes.submit(answer)
-        with pytest.raises(ConnectionError, match="secret"):
-            pair.recv("obj", replace(good, address=impostor.getsockname()), pair.communicator()).result(SOON)
-        answering.result(SOON)
-
-
-@both
 def test_many_transfers_in_any_order_and_both_directions(pair: Pair) -> None:
     """Also several transfers of one object at once, and several objects with one tensor."""
     other = Pair(type(pair.source))
@@ -309,7 +169,6 @@ def test_many_transfers_in_any_order_and_both_directions(pair: Pair) -> None:
     other.close()
 
 
-@both
 def test_freeing_lets_go_of_the_tensors(pair: Pair) -> None:
     tensors = [torch.ones(10), torch.ones(4, 4).t()]
     metadata = pair.extract("obj", tensors)
@@ -324,7 +183,6 @@ def test_freeing_lets_go_of_the_tensors(pair: Pair) -> None:
     assert torch.equal(received[0], torch.ones(10))
 
 
-@both
 def test_late_unknown_and_repeated_aborts_change_nothing(pair: Pair) -> None:
     tensors = [torch.arange(8)]
     metadata = pair.extract("obj", tensors)
@@ -335,7 +193,6 @@ def test_late_unknown_and_repeated_aborts_change_nothing(pair: Pair) -> None:
     assert torch.equal(pair.transfer("obj", tensors, metadata=metadata)[0], tensors[0])
 
 
-@both
 def test_an_abort_ends_the_blocked_receiver_and_nobody_else(pair: Pair) -> None:
     tensors = [torch.arange(8)]
     metadata = pair.extract("obj", tensors)
@@ -344,7 +201,7 @@ def test_an_abort_ends_the_blocked_receiver_and_nobody_else(pair: Pair) -> None:
     bystander = Pair(type(pair.source))
     with paused(pair.source) if pair.source.is_one_sided() else nullcontext():
         blocked = pair.recv("obj", metadata, communicator, [buffer])
-        until(lambda: "rdt-socket-server" in threads() or bool(getattr(pair.source, "_arrived", ())))
+        until(lambda: "rdt-socket-server" in threads() or bool(getattr(pair.source, "_asking", ())))
         bystander.destination = pair.destination  # and another source
         assert torch.equal(bystander.transfer("other", tensors)[0], tensors[0])
         assert not blocked.done()
@@ -361,156 +218,13 @@ def test_an_abort_ends_the_blocked_receiver_and_nobody_else(pair: Pair) -> None:
     assert torch.equal(pair.transfer("obj", tensors, [buffer], metadata)[0], tensors[0])
 
 
-@tcp
-def test_an_abort_or_a_dead_receiver_ends_a_send(pair: Pair) -> None:
-    tensors = [torch.zeros(64 << 20, dtype=torch.uint8)]
-    metadata: Any = pair.extract("obj", tensors)
-    waiting, stuck, left = (pair.communicator() for _ in range(3))
-    sends = {c.transfer_id: pair.send(tensors, metadata, c) for c in (waiting, stuck, left)}
-    idle = [_wire.ReceiverEnd(communicator.transfer_id, metadata) for communicator in (stuck, left)]
-    for end in idle:
-        end._connect()
-        _wire._receive_exactly(end._sock, 1000)  # and no more
-    idle[1].close()
-    with pytest.raises(ConnectionError, match="the receiver is gone"):
-        sends[left.transfer_id].result(SOON)
-    for communicator in (waiting, stuck):
-        assert not sends[communicator.transfer_id].done()
-        pair.source.abort_transport("obj", communicator)
-        with pytest.raises(ConnectionAbortedError):
-            sends[communicator.transfer_id].result(1)
-    assert torch.equal(pair.transfer("obj", tensors, metadata=metadata)[0], tensors[0])
-
-
-@tcp
-def test_an_abort_before_the_start_fails_that_transfer_only(pair: Pair) -> None:
-    tensors = [torch.arange(8)]
-    metadata, communicator = pair.extract("obj", tensors), pair.communicator()
-    for transport in (pair.source, pair.destination):
-        transport.abort_transport("obj", communicator)
-    for future in (pair.send(tensors, metadata, communicator), pair.recv("obj", metadata, communicator)):
-        with pytest.raises(ConnectionAbortedError):
-            future.result(SOON)
-    assert torch.equal(pair.transfer("obj", tensors, metadata=metadata)[0], tensors[0])
-
-
-@tcp
-def test_a_receiver_that_left_before_the_send_is_forgotten(pair: Pair) -> None:
-    tensors = [torch.arange(8)]
-    metadata, communicator = pair.extract("obj", tensors), pair.communicator()
-    before = files()
-    blocked = pair.recv("obj", metadata, communicator)
-    until(lambda: bool(pair.source._arrived))
-    pair.destination.abort_transport("obj", communicator)
-    assert isinstance(blocked.exception(SOON), ConnectionAbortedError)
-    pair.free("obj", metadata, tensors)
-    assert not pair.source._arrived and files() == before
-
-
-@both
-def test_connecting_can_be_aborted(pair: Pair) -> None:
-    """A full backlog never answers: the receiver waits in connect."""
-    metadata: Any = pair.extract("obj", [torch.arange(8)])
-    with socket.socket() as full:
-        full.bind(("127.0.0.1", 0))
-        full.listen(0)
-        knocking = [socket.socket() for _ in range(4)]
-        for sock in knocking:
-            sock.setblocking(False)
-            sock.connect_ex(full.getsockname())
-        communicator = pair.communicator()
-        blocked = pair.recv("obj", replace(metadata, address=full.getsockname()), communicator)
-        with pytest.raises(TimeoutError):
-            blocked.result(0.2)
-        pair.destination.abort_transport("obj", communicator)
-        assert isinstance(blocked.exception(1), ConnectionAbortedError)
-        for sock in knocking:
-            sock.close()
-
-
-@pull
-def test_waiting_keeps_its_timeout_and_can_be_repeated(pair: Pair) -> None:
-    tensors = [torch.arange(1000)]
-    metadata, communicator = pair.extract("obj", tensors), pair.communicator()
-    with paused(pair.source):
-        requests = [pair.destination.fetch_multiple_tensors("obj", metadata, communicator) for _ in range(64)]
-        for timeout in (0, 0.05):
-            started = time.monotonic()
-            with pytest.raises(TimeoutError):
-                pair.destination.wait_fetch_complete(requests[0], timeout=timeout)
-            assert timeout <= time.monotonic() - started < timeout + 1
-    for timeout, request in zip([-1, SOON, *[float("inf")] * 62], reversed(requests), strict=True):
-        received = pair.destination.wait_fetch_complete(request, timeout=timeout)
-        assert torch.equal(received[0], tensors[0])
-        again = pair.destination.wait_fetch_complete(request, timeout=0)
-        assert len(again) == 1 and again[0] is received[0]
-        assert request.obj_id == "obj"
-
-
-@pull
-def test_a_dropped_request_leaves_its_buffers_alone(pair: Pair) -> None:
-    tensors = [torch.ones(1000)]
-    metadata, communicator = pair.extract("obj", tensors), pair.communicator()
-    buffers = [torch.zeros(1000)]
-    before = files()
-    with paused(pair.source):
-        request = pair.destination.fetch_multiple_tensors("obj", metadata, communicator, buffers)
-        until(lambda: "rdt-socket-server" in threads())
-        del request
-        until(lambda: "rdt-socket-fetch" not in threads())
-    until(lambda: files() == before and threads() == ["rdt-socket-listener"])
-    assert not buffers[0].any()
-    assert not list(pair.destination._fetching)
-
-
-@pull
-def test_a_dropped_request_stops_in_mid_transfer(pair: Pair) -> None:
-    tensors = [torch.ones(256 << 20, dtype=torch.uint8)]
-    metadata, communicator = pair.extract("obj", tensors), pair.communicator()
-    buffers = [torch.zeros(256 << 20, dtype=torch.uint8)]
-    request = pair.destination.fetch_multiple_tensors("obj", metadata, communicator, buffers)
-    until(lambda: bool(buffers[0][0]))
-    del request
-    buffers[0].zero_()
-    until(lambda: threads() == ["rdt-socket-listener"])
-    assert not buffers[0].any()
-
-
-@pull
-def test_freeing_during_a_fetch_still_delivers_and_afterwards_is_an_error(pair: Pair) -> None:
-    tensors = [torch.arange(8 << 20)]
-    metadata: Any = pair.extract("obj", tensors)
-    expected = raw(tensors[0])
-    slow = _wire.ReceiverEnd("obj", metadata)
-    slow._connect()
-    assert _wire._receive_exactly(slow._sock, 8) == len(expected).to_bytes(8, "big")
-    pair.free("obj", metadata, tensors)
-    tensors.clear()
-    gc.collect()
-    assert _wire._receive_exactly(slow._sock, len(expected)) == expected
-    slow.close()
-    with pytest.raises(ConnectionError, match="does not hold"):
-        pair.recv("obj", metadata, pair.communicator()).result(SOON)
-
-
-@pull
-def test_a_failed_fetch_says_so_to_every_wait(pair: Pair) -> None:
-    metadata, communicator = pair.extract("obj", [torch.arange(3)]), pair.communicator()
-    good = pair.destination.fetch_multiple_tensors("obj", metadata, communicator)
-    bad = pair.destination.fetch_multiple_tensors("unknown", metadata, communicator)
-    for _ in range(2):
-        with pytest.raises(ConnectionError, match="does not hold"):
-            pair.destination.wait_fetch_complete(bad, timeout=SOON)
-    assert torch.equal(pair.destination.wait_fetch_complete(good, timeout=SOON)[0], torch.arange(3))
-
-
-@both
 def test_nothing_is_left_behind(pair: Pair) -> None:
     """Cycles of transfer, abort and free, transports that are dropped; and no port is kept busy in TIME_WAIT."""
     tensors = [torch.arange(100)]
     pair.transfer("warm", tensors)
     pair.free("warm")
-    until(lambda: threads() == ["rdt-socket-listener"])
+    resting = ["rdt-socket-listener", "rdt-socket-server"]
+    until(lambda: threads() == resting)
     before = files()
     metadata: Any = None
     for number in range(200):
@@ -519,14 +233,14 @@ def test_nothing_is_left_behind(pair: Pair) -> None:
         for transport in (pair.source, pair.destination):
             transport.abort_transport(f"obj{number}", pair.communicator())
         pair.free(f"obj{number}", metadata, tensors)
-    until(lambda: files() == before and threads() == ["rdt-socket-listener"])
+    until(lambda: files() == before and threads() == resting)
     ended = [c for c in psutil.net_connections("tcp4") if c.status == psutil.CONN_TIME_WAIT]
     assert metadata.address not in [tuple(end) for connection in ended for end in (connection.laddr, connection.raddr)]
     for _ in range(20):
         short = Pair(type(pair.source))
         short.transfer("obj", tensors)
         short.close()
-    until(lambda: files() == before and threads() == ["rdt-socket-listener"])
+    until(lambda: files() == before and threads() == resting)
 
 
 def _child(pipe: Any) -> None:

@@ -45,9 +45,9 @@ class ForgetsUnreceivedObjects(SocketPullTransport):
         super().__init__()
         self._received: set[str] = set()
 
-    def _serve(self, end: SourceEnd) -> None:
-        self._received.add(end.key)
-        super()._serve(end)
+    def _serve(self, end: SourceEnd, obj_id: str) -> bool:
+        self._received.add(obj_id)
+        return super()._serve(end, obj_id)
 
     def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
         if obj_id in self._received:
@@ -125,9 +125,9 @@ class ExpectsAReceiver(SocketPullTransport):
         super().__init__()
         self._receivers: dict[str, int] = {}
 
-    def _serve(self, end: SourceEnd) -> None:
-        self._receivers[end.key] = self._receivers.get(end.key, 0) + 1
-        super()._serve(end)
+    def _serve(self, end: SourceEnd, obj_id: str) -> bool:
+        self._receivers[obj_id] = self._receivers.get(obj_id, 0) + 1
+        return super()._serve(end, obj_id)
 
     def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
         super().garbage_collect(obj_id, tensor_transport_meta, tensors)
@@ -287,9 +287,9 @@ class WaitsForAReceiver(SocketPullTransport):
         super().__init__()
         self._received: set[str] = set()
 
-    def _serve(self, end: SourceEnd) -> None:
-        self._received.add(end.key)
-        super()._serve(end)
+    def _serve(self, end: SourceEnd, obj_id: str) -> bool:
+        self._received.add(obj_id)
+        return super()._serve(end, obj_id)
 
     def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
         if obj_id not in self._received:

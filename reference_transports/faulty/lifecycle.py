@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import threading
 import weakref
-from contextlib import closing
 from typing import Any
 
 from ray.experimental import CommunicatorMetadata, TensorTransportMetadata
@@ -47,9 +46,10 @@ class ReadsItsOwnStore(InlineTransport):
 class ServesOneReceiver(SocketPullTransport):
     """Takes an object out of its registry when it is read for the first time (ray#54808)."""
 
-    def _serve(self, end: SourceEnd) -> None:
-        super()._serve(end)
-        self._objects.pop(end.key, None)
+    def _serve(self, end: SourceEnd, obj_id: str) -> bool:
+        served = super()._serve(end, obj_id)
+        self._objects.pop(obj_id, None)
+        return served
 
 
 @breaks("L3")
@@ -223,14 +223,13 @@ class MakesProgressInItsCallsOnly(SocketPullTransport):
             self._progress.notify_all()
         return super().extract_tensor_transport_metadata(obj_id, rdt_object)
 
-    def _serve(self, end: SourceEnd) -> None:
+    def _serve(self, end: SourceEnd, obj_id: str) -> bool:
         with self._progress:
-            served = self._progress.wait(0.1)
-        if served:
-            super()._serve(end)
-        else:
-            with closing(end):
-                end.refuse()
+            used = self._progress.wait(0.1)
+        if used:
+            return super()._serve(end, obj_id)
+        end.refuse()
+        return True
 
 
 @breaks("L12")

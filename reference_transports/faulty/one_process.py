@@ -12,7 +12,6 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,7 +21,7 @@ import torch
 
 from reference_transports._layout import flat_bytes, sizes
 from reference_transports._segments import Span
-from reference_transports._wire import Channel, ReceiverEnd
+from reference_transports._wire import SourceEnd
 from reference_transports.faulty import FILES, breaks
 from reference_transports.inline import InlineMetadata, InlineTransport
 from reference_transports.shared_memory import SharedMemoryTransport
@@ -96,7 +95,6 @@ class DrawsTheSecretWhenImported(SocketPullTransport):
 
     def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> Any:
         metadata = super().extract_tensor_transport_metadata(obj_id, rdt_object)
-        assert self._listener is not None
         self._listener.secret = self._secret
         return replace(metadata, secret=b"")
 
@@ -296,16 +294,21 @@ def _view(segment: mmap.mmap, offset: int, like: Any) -> Any:
 class AbortsAtTheSourceOnly(TcpTransport):
     """Ends a transfer by closing the source's end of it, which the receiver's process does not have."""
 
-    _of_all: ClassVar[Any] = (threading.Condition(), {}, weakref.WeakSet(), deque(maxlen=256))
+    _of_all: ClassVar[Any] = (
+        threading.Condition(),
+        weakref.WeakValueDictionary(),
+        weakref.WeakSet(),
+        deque(maxlen=256),
+    )
 
     def __init__(self) -> None:
         super().__init__()
-        self._changed, self._arrived, self._busy, self._aborted = self._of_all
+        self._changed, self._asking, self._ends, self._aborted = self._of_all
 
-    @contextmanager
-    def _abortable(self, end: Channel) -> Iterator[None]:
-        with super()._abortable(end):
-            if isinstance(end, ReceiverEnd):
-                with self._changed:
-                    self._busy.discard(end)
-            yield
+    def abort_transport(self, obj_id: str, communicator_metadata: Any) -> None:
+        with self._changed:
+            self._aborted.append(communicator_metadata.transfer_id)
+            for end in self._ends:
+                if isinstance(end, SourceEnd) and end.key == communicator_metadata.transfer_id:
+                    end.abort()
+            self._changed.notify_all()

@@ -21,12 +21,10 @@ from reference_transports.tcp import TcpTransport
 class MatchesTransfersInOrderOfArrival(TcpTransport):
     """Sends to whichever receiver has connected first, whatever it came for."""
 
-    def _meet(self, transfer_id: str) -> SourceEnd:
-        with self._changed:
-            self._changed.wait_for(lambda: self._arrived or transfer_id in self._aborted)
-            if self._arrived:
-                return self._arrived.pop(next(iter(self._arrived)))
-        raise ConnectionAbortedError(f"transfer {transfer_id} was aborted")
+    def _receiver_of(self, transfer_id: str) -> SourceEnd | None:
+        self._raise_if_aborted(transfer_id)
+        first = next(iter(self._asking), "")
+        return self._asking.pop(first, None)
 
 
 @breaks("O1")
@@ -80,8 +78,9 @@ class StartsAnewWithEveryFree(SocketPullTransport):
 
     def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
         super().garbage_collect(obj_id, tensor_transport_meta, tensors)
-        if self._listener is not None:
-            self._listener.secret = secrets.token_bytes(32)
+        self._listener.secret = secrets.token_bytes(32)
+        for end in list(self._listener._ends):
+            end.abort()
 
 
 @breaks("O4")
@@ -104,9 +103,9 @@ class LocksWhileItReceives(SocketPullTransport):
                 obj_id, tensor_transport_metadata, communicator_metadata, target_buffers
             )
 
-    def _serve(self, end: SourceEnd) -> None:
+    def _serve(self, end: SourceEnd, obj_id: str) -> bool:
         with self._busy:
-            super()._serve(end)
+            return super()._serve(end, obj_id)
 
 
 @breaks("O5")

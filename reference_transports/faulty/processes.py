@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from reference_transports._wire import SourceEnd
 from reference_transports.faulty import FILES, breaks
 from reference_transports.inline import InlineTransport
 from reference_transports.socket_pull import SocketPullTransport
@@ -53,16 +54,13 @@ class ServesNobodyAfterALostReceiver(SocketPullTransport):
 
     def __init__(self) -> None:
         super().__init__()
-        self._lost = False
+        self._receivers: set[SourceEnd] = set()
 
-    def _serve(self, end: Any) -> None:
-        if self._lost:
+    def _serve(self, end: SourceEnd, obj_id: str) -> bool:
+        if any(receiver.receiver_is_gone() for receiver in self._receivers):
             threading.Event().wait()
-        try:
-            super()._serve(end)
-        except ConnectionError:
-            self._lost = True
-            raise
+        self._receivers.add(end)
+        return super()._serve(end, obj_id)
 
 
 @breaks("R2")
@@ -121,10 +119,10 @@ class GivesUpAfterStandingStill(SocketPullTransport):
             time.sleep(0.1)
             self._gave_up = time.monotonic() - before > 0.5
 
-    def _serve(self, end: Any) -> None:
+    def _serve(self, end: SourceEnd, obj_id: str) -> bool:
         if self._gave_up:
             end.abort()
-        super()._serve(end)
+        return super()._serve(end, obj_id)
 
 
 @breaks("R5")

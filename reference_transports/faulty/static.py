@@ -33,7 +33,7 @@ class CanAbortOnceItListens(SocketPullTransport):
 
     def can_abort_transport(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
         """True as soon as there is something to abort."""
-        return self._listener is not None
+        return self._listener._server is not None
 
 
 @breaks("S3")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -36,9 +37,13 @@ def main() -> None:
     """Measure every cell that was asked for, and print each as soon as it is known."""
     options = _options()
     torch.set_num_threads(1)
+    cores = sorted(os.sched_getaffinity(0))
+    if options.apart:
+        os.sched_setaffinity(0, cores[:1])
     print(f"{options.transport}; floor: {options.floor}; peer: {options.peer or 'none'}", end="; ")
     print(f"{options.clock} time; seed {options.seed}\n{HEAD}")
-    peer = Peer()
+    there = cores[1:2] if options.apart else cores
+    peer = Peer(there)
     try:
         for size, count, buffers in itertools.product(options.sizes, options.counts, options.buffers):
             if size < 4 * count:
@@ -51,7 +56,7 @@ def main() -> None:
             except Exception as error:
                 print(head, f"no number: {type(error).__name__}: {error}", flush=True)
                 peer.close()
-                peer = Peer()
+                peer = Peer(there)
     except KeyboardInterrupt:
         print("interrupted")
     finally:
@@ -68,6 +73,7 @@ def _options() -> argparse.Namespace:
     add("--counts", type=_list_of(int), default="1,1000,10000", help="numbers of tensors")
     add("--buffers", type=_list_of(("no", "yes").index), default="yes,no", help="whether into target buffers")
     add("--clock", choices=[*CLOCKS], default="wall", help="cpu: processor time, for machines that do other things too")
+    add("--apart", action="store_true", help="source and receiver on a core each: else the kernel may put both on one")
     add("--pairs", type=int, default=40, help=f"at least {FEWEST_PAIRS}")
     add("--seconds", type=float, default=60.0, help="for each cell, after which it ends with the pairs it has")
     add("--seed", type=int, default=int(time.time()))

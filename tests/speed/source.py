@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import os
 import signal
 import socket
 import threading
 import time
 import traceback
 import uuid
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 from multiprocessing.connection import Connection
@@ -134,12 +136,12 @@ class SocketSource(MemorySource):
 
 
 class Peer:
-    """A process that holds the sources."""
+    """A process that holds the sources, on these cores."""
 
-    def __init__(self) -> None:
+    def __init__(self, cores: Collection[int]) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_obey, args=(theirs,), daemon=True)
+        self._process = context.Process(target=_obey, args=(theirs, cores), daemon=True)
         self._process.start()
         theirs.close()
         self._made = 0
@@ -192,9 +194,10 @@ class Peer:
         return value
 
 
-def _obey(pipe: Connection) -> None:
+def _obey(pipe: Connection, cores: Collection[int]) -> None:
     """Serve a `Peer` until it closes its end, or is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the measuring process, which then closes the pipe
+    os.sched_setaffinity(0, cores)
     torch.set_num_threads(1)
     objects: dict[int, Any] = {}
     while True:

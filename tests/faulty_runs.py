@@ -1,0 +1,74 @@
+"""The transports that are wrong on purpose, and how the checks of the clause that one breaks are run on it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+from pathlib import Path
+
+from suite_run import SuiteRun, run_suite_forked
+
+import reference_transports.faulty
+from rdt_conformance.contract import Applies, Area, Clause, clause
+from rdt_conformance.coverage import checks_by_clause
+from rdt_conformance.options import ENGINES
+from reference_transports.faulty import FAULTY, NEEDS_CUDA, RIGHT_IN_ONE_PROCESS
+
+for module in pkgutil.iter_modules(reference_transports.faulty.__path__):
+    importlib.import_module(f"{reference_transports.faulty.__name__}.{module.name}")
+
+_ALL = {f"{transport.__module__}:{transport.__name__}": transport for transport in FAULTY}
+TARGETS = {target: transport for target, transport in _ALL.items() if transport not in NEEDS_CUDA}
+"""Every faulty transport that can be caught without a GPU, by what names it on the command line."""
+GPU_TARGETS = {target: transport for target, transport in _ALL.items() if transport in NEEDS_CUDA}
+"""Those that cannot."""
+COVERING = checks_by_clause()
+
+
+def broken_by(target: str) -> Clause:
+    """The clause that a faulty transport breaks."""
+    return clause(FAULTY[_ALL[target]])
+
+
+def engine_of(target: str) -> str:
+    """The quickest engine on which it does."""
+    return engines_of(target)[0]
+
+
+def engines_of(target: str) -> list[str]:
+    """The engines on which it does, the quickest first."""
+    possible = broken_by(target).engines - ({"local"} if _ALL[target] in RIGHT_IN_ONE_PROCESS else set())
+    return [engine for engine in ENGINES if engine in possible]
+
+
+def needed_profile(target: str) -> str:
+    """The least profile that is to catch it: whether threads get in each other's way is a matter of tries."""
+    return "standard" if broken_by(target).area is Area.CONCURRENCY else "quick"
+
+
+def run_checks(
+    target: str, engine: str, folder: Path, profile: str, seed: int = 1, address: str | None = None
+) -> SuiteRun:
+    """Run the checks of the clause that it breaks; where each of them takes seconds, until one catches something.
+
+    Args:
+        target: the faulty transport.
+        engine: where.
+        folder: of the run, which is left with a report in it.
+        profile: how much is tried.
+        seed: of everything that is drawn.
+        address: of the Ray to join, for any engine but local.
+
+    Raises:
+        TimeoutError: the run did not end, and was killed.
+    """
+    broken = broken_by(target)
+    names = " or ".join(COVERING[broken.id])
+    options = [f"--rdt-profile={profile}", f"--rdt-seed={seed}", f"--rdt-engine={engine}", "-k", names]
+    options += ["--rdt-devices=cuda"] if target in GPU_TARGETS else []
+    if address is None:
+        return run_suite_forked(folder, target, *options, small=False)
+    nodes = 2 if broken.applies is Applies.SEVERAL_NODES else 1
+    options += [f"--rdt-address={address}", f"--rdt-nodes={nodes}", "-x"]
+    return run_suite_forked(folder, target, *options, token=os.environ["RAY_AUTH_TOKEN_PATH"], seconds=300, small=False)
