@@ -47,7 +47,7 @@ def test_freeing_works_however_often_the_object_was_received(case: Case) -> None
     payload = case.draw(case.payloads(), "payload")
     source = case.draw(st.sampled_from(_sources(case)), "source")
     ways = case.draw(st.lists(_ways(case), max_size=3), "received as")
-    destinations = case.actors(3)[1:]
+    destinations = case.actors(3, first_at_one_end=True)[1:]
     shared = _share(case, source, payload)
     for way, destination in zip(ways, itertools.cycle(destinations), strict=False):
         _receive(case, shared, destination, way)
@@ -96,7 +96,7 @@ def test_what_was_received_outlives_the_object(case: Case) -> None:
     payload = case.draw(case.payloads(), "payload")
     way = case.draw(_ways(case), "received as")
     newcomers = case.draw(st.integers(1, 3), "new objects afterwards")
-    source, destination, other = case.actors(3)
+    source, destination, other = case.actors(3, first_at_one_end=True)
     shared = _share(case, source, payload)
     received = [_receive(case, shared, receiver, way) for receiver in (destination, other)]
     for held in received:
@@ -316,7 +316,8 @@ def _consume(case: Case, payload: Payload) -> None:
 
 def _consume_in_many(case: Case, payload: Payload) -> None:
     ref = _produce(case, payload)
-    for arriving in [destination.consume(ref) for destination in case.actors(4)[1:]]:
+    destinations = case.actors(4, first_at_one_end=True)[1:]
+    for arriving in [destination.consume(ref) for destination in destinations]:
         case.ok(arriving, "L2")
 
 

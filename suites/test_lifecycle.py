@@ -31,7 +31,7 @@ def test_a_produced_object_is_consumed_as_keyword_argument(case: Case) -> None:
 def test_one_object_reaches_many_receivers(case: Case) -> None:
     payload = case.draw(case.payloads(), "payload")
     at_once = case.draw(st.booleans(), "all receivers at once")
-    source, *receivers = case.actors(4)
+    source, *receivers = case.actors(4, first_at_one_end=True)
     ref = source.produce(payload)
     arriving = []
     for receiver in receivers:

@@ -14,8 +14,8 @@ from rdt_conformance.engines.places import Place, Places
 A, B = "a" * 56, "b" * 56
 
 
-def two_gpus_on(*nodes: str) -> Places:
-    return Places([[Place(node, group=object(), bundle=bundle) for bundle in range(2)] for node in nodes])
+def gpus_on(*nodes: str, count: int) -> Places:
+    return Places([[Place(node, group=object(), bundle=bundle) for bundle in range(count)] for node in nodes])
 
 
 def where(places: Places, spread: Spread) -> list[tuple[str, int]]:
@@ -30,16 +30,18 @@ def test_without_gpus_actors_go_round_the_nodes() -> None:
     assert where(places, Spread.GPUS) == where(places, Spread.NOTHING) == [("a", 0)] * 4
 
 
-def test_neighbours_have_different_gpus() -> None:
-    places = two_gpus_on(A)
+def test_the_first_actor_has_a_gpu_to_itself() -> None:
+    places = gpus_on(A, count=2)
     assert places.gpus == 2
-    assert where(places, Spread.NODES) == where(places, Spread.GPUS) == [("a", 0), ("a", 1), ("a", 0), ("a", 1)]
+    assert where(places, Spread.NODES) == where(places, Spread.GPUS) == [("a", 0), ("a", 1), ("a", 1), ("a", 1)]
     assert where(places, Spread.NOTHING) == [("a", 0)] * 4
+    assert where(gpus_on(A, count=3), Spread.GPUS) == [("a", 0), ("a", 1), ("a", 2), ("a", 1)]
+    assert where(gpus_on(A, count=4), Spread.GPUS) == [("a", 0), ("a", 1), ("a", 2), ("a", 3)]
 
 
-def test_neighbours_on_different_nodes_have_different_gpus_too() -> None:
+def test_so_it_does_where_others_are_on_other_nodes() -> None:
     """Nodes of a private Ray are on one machine, and see the same GPUs."""
-    assert where(two_gpus_on(A, B), Spread.NODES) == [("b", 0), ("a", 1), ("b", 0), ("a", 1)]
+    assert where(gpus_on(A, B, count=2), Spread.NODES) == [("b", 0), ("a", 1), ("b", 1), ("a", 1)]
 
 
 @pytest.mark.parametrize("spread", Spread)
@@ -67,7 +69,7 @@ def test_rays_gpus_are_pinned_shared_and_given_back() -> None:
             assert session.places(("cuda", "cpu")) is places
             actors = [Actor.options(**places.of(n, Spread.NODES).options()).remote() for n in (1, 2, 3)]
             one, two, three = ray.get([actor.gpus.remote() for actor in actors], timeout=60)
-            print(places.gpus, len(one), one == three, one != two)
+            print(places.gpus, len(one), two == three, one != two)
             try:
                 other = RaySession()
                 other.start()

@@ -100,10 +100,19 @@ class Case:
         """The driver's process."""
         return self.world.driver
 
-    def actors(self, count: int) -> list[Process]:
-        """`count` actors."""
+    def actors(self, count: int, *, first_at_one_end: bool = False) -> list[Process]:
+        """`count` actors.
+
+        Args:
+            count: how many.
+            first_at_one_end: in every transfer the first of them is source or destination. So they can share GPUs also
+                where a transport does not carry within one: the first has its own (see `Places.of`).
+
+        Raises:
+            NotExercised: such a transport needs more GPUs for that.
+        """
         apart_only = self.bench.carries.apart_only
-        if apart_only and count > self.bench.gpus:
+        if apart_only and count > self.bench.gpus and not first_at_one_end:
             raise self.cannot(
                 f"needs {count} GPUs, and there are {self.bench.gpus} (it does not carry within one: {apart_only})"
             )

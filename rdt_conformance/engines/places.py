@@ -66,11 +66,12 @@ class Places:
 
         Args:
             number: counts the actors of a world from 1.
-            spread: how far apart they are. Neighbours in number are on different nodes and on different GPUs, as far as
-                there are several.
+            spread: how far apart they are. Neighbours in number are on different nodes. The first actor of a world has
+                a GPU to itself if there are several, and the others have the rest of them in turn.
         """
         row = self._rows[number % len(self._rows) if spread is Spread.NODES else 0]
-        return row[0 if spread is Spread.NOTHING else (number - 1) % len(row)]
+        apart = len(row) > 1 and number > 1 and spread is not Spread.NOTHING
+        return row[1 + (number - 2) % (len(row) - 1) if apart else 0]
 
 
 class NoGpus(Exception):

@@ -274,9 +274,11 @@ class World:
         """`count` actors; those that are already there first."""
         there = len(self._actors)
         if there < count:
-            for number in range(there + 1, max(count, self.host.at_least) + 1):
-                self.host.start(f"actor{number}")
-                self._actors.append(Process(self, f"actor{number}"))
+            names = [f"actor{number}" for number in range(there + 1, max(count, self.host.at_least) + 1)]
+            self.host.expect(names)
+            for name in names:
+                self.host.start(name)
+                self._actors.append(Process(self, name))
             self.host.introduce()
             for actor in self._actors[there:]:
                 self._use_first(actor)

@@ -70,7 +70,6 @@ class Fleet:
         places: where actors can be placed.
         host: the address of this machine that actors can reach.
         actor_class: what to run in them, for an engine that needs more than `ActorProcess`.
-        spares: how many processes to keep ready in each place that has been used.
     """
 
     def __init__(
@@ -79,11 +78,12 @@ class Fleet:
         places: Places,
         host: str,
         actor_class: type[ActorProcess] = ActorProcess,
-        spares: int = 1,
     ) -> None:
         self.places = places
         self._actor_class = actor_class
-        self._spares_wanted = spares
+        # Kept ready in each place that has been used. All but one actor of a world may share a GPU, whose setting up
+        # takes seconds.
+        self._spares_wanted = 2 if places.gpus else 1
         self._secret = secrets.token_bytes(32)
         self._listener = Listener((host, 0), backlog=64, authkey=self._secret)
         self._registration, self._by_value = _pickled(registration)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from queue import SimpleQueue
 from typing import Any
@@ -18,6 +19,7 @@ from rdt_conformance.engines.cluster.channel import Answer, Began, Ended, Kill, 
 from rdt_conformance.engines.cluster.fleet import Fleet, Remote
 from rdt_conformance.engines.cluster.groups import FEWEST, RayGroups
 from rdt_conformance.engines.cluster.watching import SpreadWatch
+from rdt_conformance.engines.places import Place
 from rdt_conformance.engines.reference import calls
 from rdt_conformance.engines.reference.context import inside
 from rdt_conformance.engines.reference.errors import ActorDiedError
@@ -54,7 +56,7 @@ class ProcessHost:
         *,
         spread: Spread = Spread.NODES,
     ) -> None:
-        self.at_least = min(FEWEST, fleet.places.gpus or FEWEST) if groups else 1
+        self.at_least = FEWEST if groups else 1
         self._groups = groups
         self.history = history
         self.settings = settings
@@ -87,10 +89,18 @@ class ProcessHost:
         if self._groups is not None:
             self._groups.cover([remote.handle for remote in self._remotes.values()])
 
+    def expect(self, names: Sequence[str]) -> None:
+        """See `host.Processes.expect`."""
+        for place, count in Counter(map(self._place, names)).items():
+            self._fleet.prepare(count, place)
+
+    def _place(self, name: str) -> Place:
+        number = self._numbers.setdefault(name, len(self._numbers) + 1)
+        return self._fleet.places.of(number, self._spread)
+
     def start(self, name: str) -> None:
         """See `host.Processes.start`."""
-        number = self._numbers.setdefault(name, len(self._numbers) + 1)
-        remote = self._fleet.take(self._fleet.places.of(number, self._spread))
+        remote = self._fleet.take(self._place(name))
         remote.receive = lambda message: self._received(name, remote, message)
         remote.gone = lambda: self._lost(name, remote)
         the_ray().get(remote.handle.begin.remote(name, self.settings), timeout=_LOOK_SECONDS)
