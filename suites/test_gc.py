@@ -230,7 +230,7 @@ def _share_family(case: Case, source: Process, payloads: Sequence[Payload], memb
 def _sources(case: Case) -> list[Process]:
     """Who may share an object: an actor, and the driver by a put."""
     actors = case.actors(1)
-    return [*actors, case.driver] if case.target.one_sided.value else actors
+    return [*actors, case.driver] if case.driver_takes_part else actors
 
 
 def _ways(case: Case) -> st.SearchStrategy[str]:
@@ -300,7 +300,9 @@ def _roles(case: Case) -> dict[str, Callable[[Case, Payload], object]]:
     }
     if not case.target.one_sided.value:
         return roles
-    roles |= {"objects that were put and got": _put_and_get, "objects that the driver put": _driver_puts}
+    roles["objects that were put and got"] = _put_and_get
+    if case.driver_takes_part:
+        roles["objects that the driver put"] = _driver_puts
     if case.target.takes_buffers and case.error(_get_into_buffers(case, case.payload()), "B1") is None:  # may refuse
         roles["objects got into target buffers"] = lambda case, payload: case.ok(_get_into_buffers(case, payload), "B1")
     return roles
@@ -324,7 +326,8 @@ def _consume_in_many(case: Case, payload: Payload) -> None:
 def _put_and_get(case: Case, payload: Payload) -> None:
     source, destination = case.actors(2)
     ref = case.ok(source.put(_built(case, source, payload)), "L12")
-    case.ok(case.driver.get(ref), "L12")
+    if case.driver_takes_part:
+        case.ok(case.driver.get(ref), "L12")
     case.ok(destination.get(ref), "L2")
 
 

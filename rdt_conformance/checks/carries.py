@@ -17,7 +17,7 @@ from rdt_conformance.target import type_name
 
 if TYPE_CHECKING:
     from rdt_conformance.checks.bench import Bench
-    from rdt_conformance.engines.world import World
+    from rdt_conformance.engines.world import Process, World
     from rdt_conformance.payloads.base import Payload
 
 T = TypeVar("T")
@@ -42,6 +42,9 @@ class Carries:
     """The transport refuses every plain payload there is, and not only those that most checks send."""
     spread: Spread = Spread.NODES
     """How far apart it lets actors be: where they are further apart than that, it raises an error."""
+    driver_refusal: str = ""
+    """The error that it raises where the driver shares or receives an object, if it carries between actors. That is for
+    L12 to say, and other checks then leave the driver out."""
     apart_only: str = ""
     """The error that it raises between actors that share a GPU, if it does and carries between others."""
 
@@ -67,13 +70,15 @@ def find_out(bench: Bench) -> Carries:
         if not plainest and refused is None:
             return Carries()
         traits = prober.traits()
+        driver_refusal = prober.driver_refusal() if plainest and bench.target.one_sided.value else ""
     except (NeedsRayError, NoProcess):
         return Carries()
     finally:
         prober.close()
     if refused is None:
         avoid = frozenset(name for name, carried in traits.items() if not carried)
-        return Carries(avoid, spread=prober.spread, apart_only=_apart_only(bench, prober.spread) if plainest else "")
+        apart_only = _apart_only(bench, prober.spread) if plainest else ""
+        return Carries(avoid, spread=prober.spread, apart_only=apart_only, driver_refusal=driver_refusal)
     nothing = not any(traits.values())
     what = (
         "not even one plain tensor could be sent"
@@ -82,7 +87,7 @@ def find_out(bench: Bench) -> Carries:
     )
     data_type = bench.target.data_type
     return Carries(
-        refusal=f"{what}: {origin_of(refused)} raised {describe_error(refused)} "
+        refusal=f"{what}: {_in_words(refused)} "
         f"(data type {type_name(data_type.value)} [{data_type.learnt}], see --rdt-data-type)",
         error=author.traceback_of(refused),
         nothing=nothing,
@@ -110,7 +115,11 @@ def _apart_only(bench: Bench, spread: Spread) -> str:
     prober.carries(bench.kind.simple(256))
     raised = prober.raised
     prober.close()
-    return "" if raised is None else f"{origin_of(raised)} raised {describe_error(raised)}"
+    return "" if raised is None else _in_words(raised)
+
+
+def _in_words(raised: BaseException) -> str:
+    return f"{origin_of(raised)} raised {describe_error(raised)}"
 
 
 class _Raised(Exception):
@@ -184,6 +193,28 @@ class _Prober:
             for name, payload in self._bench.kind.plain_traits(device):
                 found[name] = self.carries(payload) and found.get(name, True)
         return found
+
+    def driver_refusal(self) -> str:
+        """The error with which the driver cannot share an object, or receive one of an actor; empty if it can both."""
+        world = self._world = self._world or self._bench.new_world(used=False, spread=self.spread)
+        (actor,) = world.actors(1)
+        try:
+            for source, destination in ((world.driver, actor), (actor, world.driver)):
+                self._fetched(world, source, destination)
+        except _Raised as raised:
+            return _in_words(raised.error)
+        except Hung:
+            self.close()
+        return ""
+
+    def _fetched(self, world: World, source: Process, destination: Process) -> None:
+        """Share an object as a put does, and receive it as a get does."""
+        tensors = source.build(self._bench.kind.simple(256), self.device)
+        obj_id = world.new_object_id(put=True)
+        metadata = self._value(source.extract(obj_id, tensors))
+        comm = self._value(destination.communicator(None, None))
+        request = self._value(destination.fetch(obj_id, metadata, comm))
+        self._value(destination.wait(obj_id, request))
 
     def _round_trip(self, world: World, payload: Payload) -> bool:
         """Extract, send and receive; the object is freed when the world is reset."""

@@ -118,6 +118,11 @@ class Case:
             )
         return self.world.actors(count)
 
+    @property
+    def driver_takes_part(self) -> bool:
+        """Whether the driver shares and receives objects; if a transport refuses that, L12 says so."""
+        return self.target.one_sided.value and not self.bench.carries.driver_refusal
+
     # --- one direct transfer, made of single calls ----------------------------------------------------------------
 
     def described(self, source: Process, tensors: Held, obj_id: str | None = None) -> tuple[str, bytes]:

@@ -254,10 +254,7 @@ class World:
         threads: ThreadHost | None = None,
         device: str = "cpu",
     ) -> None:
-        self.device = device
-        self.host = host
-        self.rdt = rdt
-        self.transport = transport
+        self.host, self.rdt, self.transport, self.device = host, rdt, transport, device
         self._first_use = first_use
         self._threads = threads
         self.driver = Process(self, DRIVER)
