@@ -3,13 +3,15 @@
 #   make conformance   the suite on a transport; the last lines say what the verdict is and where the report lies
 #   make test          lint, types and the tests of the harness itself
 #   make conformance TRANSPORT=mymodule:MyTransport PYTEST_ARGS=--rdt-profile=quick
+#   make power         how likely the suite catches what is wrong, for reports/power.json
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 TRANSPORT ?= reference_transports.shared_memory:SharedMemoryTransport
 PYTEST_ARGS ?=
+POWER_ARGS ?=
 
-.PHONY: test conformance clean
+.PHONY: test conformance power clean
 
 # NIXL's own threads keep a core busy for as long as a process lives, and what others measure would suffer.
 test: .venv/installed
@@ -23,6 +25,10 @@ test: .venv/installed
 
 conformance: .venv/installed
 	$(BIN)/pytest --transport=$(TRANSPORT) $(PYTEST_ARGS)
+
+# How likely each transport that is wrong on purpose is caught; hours for all of them from nothing.
+power: .venv/installed
+	$(BIN)/python -m tests.power $(POWER_ARGS)
 
 # With the constraints, because a torch of any other version would be a build with CUDA of several gigabytes.
 .venv/installed: pyproject.toml constraints.txt

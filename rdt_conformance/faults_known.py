@@ -8,8 +8,11 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from rdt_conformance import power
 
 _BOUND = re.compile(
     r'^@breaks\("(?P<clause>\w+)".*\)\nclass (?P<name>\w+)|^(?P<made>\w+) = breaks\("(?P<clause_of_made>\w+)"', re.M
@@ -26,15 +29,27 @@ class Fault:
     name: str
     mistake: str
     """What it does wrong, in a sentence."""
+    tried: list[dict[str, Any]] = field(default_factory=list)
+    """The `power.Tally.summary` of each profile that is on record."""
 
 
 def known_faults() -> list[Fault]:
     """Every transport in ``reference_transports/faulty`` that `breaks` a clause, by file and place."""
     package = importlib.util.find_spec("reference_transports")
     folders = (package.submodule_search_locations if package else None) or ()
-    return [
+    faults = [
         fault for folder in folders for path in sorted(Path(folder, "faulty").glob("*.py")) for fault in _read(path)
     ]
+    by_name = {fault.name: fault for fault in faults}
+    for tally in power.load().values():
+        if fault := by_name.get(tally.target.partition(":")[2]):
+            fault.tried.append(tally.summary)
+    return faults
+
+
+def known_alarms() -> list[dict[str, Any]]:
+    """How often the suite was wrong about each transport that is right: a `power.Tally.summary` each, and who."""
+    return [{"transport": tally.target} | tally.summary for tally in power.load().values() if not tally.clause]
 
 
 def _read(path: Path) -> Iterator[Fault]:

@@ -39,6 +39,12 @@ def attach(item: pytest.Item, result: CheckResult) -> None:
     item.user_properties.append((RESULT, json.dumps(result.to_json())))
 
 
+def result_of(item: pytest.Item) -> CheckResult:
+    """What the test carries; it must carry one."""
+    text = next(value for name, value in item.user_properties if name == RESULT)
+    return CheckResult.from_json(json.loads(str(text)))
+
+
 def has_result(item: pytest.Item) -> bool:
     """Whether the test carries one."""
     return any(name == RESULT for name, _ in item.user_properties)

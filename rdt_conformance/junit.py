@@ -8,16 +8,22 @@ from typing import Any
 import pytest
 from _pytest.junitxml import xml_key
 
+from rdt_conformance.deviations import Deviations
 from rdt_conformance.results import CheckResult
 
 
-def properties(result: CheckResult) -> Iterator[tuple[str, str]]:
+def properties(result: CheckResult, deviations: Deviations | None) -> Iterator[tuple[str, str]]:
     """The little of a check's result that can be shown with its test."""
-    broken = [failure.clause for failure in result.failures]
+    broken, listed = [], []
+    for failure in result.failures:
+        known = deviations and deviations.accepted(failure.clause, result.engine)
+        (listed if known else broken).append(failure.clause)
     yield "rdt_outcome", "warned" if result.outcome == "passed" and broken else result.outcome
     yield "rdt_clauses", " ".join(result.clauses)
     if broken:
         yield "rdt_broken", " ".join(broken)
+    if listed:
+        yield "rdt_deviations", " ".join(listed)
 
 
 def tell(config: pytest.Config, document: Mapping[str, Any]) -> None:
@@ -39,6 +45,10 @@ def _of_run(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "rdt_verdict", verdict["headline"]
     yield "rdt_exit_status", str(verdict["exit_status"])
     yield "rdt_level", str(verdict["level"]["number"]) if verdict["level"] else "none"
+    for entry in verdict["deviations"]:
+        yield "rdt_deviation", f"{entry['clause']} on {entry['engine']} until {entry['expires']}: {entry['reason']}"
+    for line in verdict["unmet"]:
+        yield "rdt_unmet", line
     yield "rdt_engines", " ".join(verdict["engines"])
     yield "rdt_profile", environment["profile"]
     yield "rdt_seed", str(environment["seed"])

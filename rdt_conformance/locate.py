@@ -10,10 +10,13 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 
+import rdt_conformance
 from rdt_conformance import author
 
 SHORT_NAMES = "rdt_conformance.transports"
 """The entry-point group in which a package gives its transports short names."""
+
+_OURS = f"rdt-conformance {rdt_conformance.__version__}"
 
 FORMS = "give module:Class, path/to/file.py:Class, module:PROFILE, ray:NAME or a short name"
 
@@ -46,10 +49,25 @@ def locate(spec: str) -> object:
     return _attribute(_import_module(place), name)
 
 
+def short_names() -> dict[str, list[EntryPoint]]:
+    """Every short name with the entry points that give it: one, unless packages quarrel about it."""
+    found: dict[str, list[EntryPoint]] = {}
+    for entry in sorted(entry_points(group=SHORT_NAMES), key=lambda entry: (giver(entry) != _OURS, entry.name)):
+        others = found.setdefault(entry.name, [])
+        if entry not in others:  # a package that is found twice on the path gives it twice
+            others.append(entry)
+    return found
+
+
+def giver(entry: EntryPoint) -> str:
+    """The package that an entry point is of: ``my-package 1.2``."""
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else "unknown package"
+
+
 def _by_short_name(spec: str) -> object:
-    found = {entry.name: entry for entry in entry_points(group=SHORT_NAMES)}
+    found = short_names()
     if spec in found:
-        return _load(found[spec])
+        return _load(spec, found[spec])
     if spec.endswith(".py") or Path(f"{spec}.py").is_file():
         hint = f"name the class too: {spec}:Class"
     elif near := difflib.get_close_matches(spec, found, n=1):
@@ -59,8 +77,22 @@ def _by_short_name(spec: str) -> object:
     raise TargetProblem(f"{spec!r} is none of the short names ({', '.join(sorted(found)) or 'there are none'}); {hint}")
 
 
-def _load(entry: EntryPoint) -> object:
+def _load(name: str, entries: list[EntryPoint]) -> object:
+    if len(entries) > 1:
+        given = " and ".join(f"{giver(entry)} ({entry.value})" for entry in entries)
+        raise TargetProblem(f"{name!r} is given by {given}; name the class instead: module:Class")
+    (entry,) = entries
+    if not entry.attr:
+        raise TargetProblem(f"{name!r}: the entry point of {giver(entry)} names no class, but {entry.value!r}")
     return _attribute(_import_module(entry.module), entry.attr)
+
+
+def names_of_ray() -> list[str]:
+    """The transports that Ray itself registers."""
+    from ray.experimental.rdt import util
+
+    util._ensure_default_transports_registered()
+    return [name for name in util.DEFAULT_TRANSPORTS if name in util.transport_manager_info]
 
 
 def _ray_transport(name: str) -> object:

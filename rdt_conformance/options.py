@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,17 @@ DEVICES = ("cpu", "cuda")
 DATA_TYPES = ("torch.Tensor", "numpy.ndarray")
 PROFILES = ("quick", "standard", "thorough")
 MOST_NODES = 16
+LEVEL = "level:"
+REQUIREMENTS = (
+    *(f"{LEVEL}{number}" for number in range(1, 7)),
+    "one-sided",
+    "two-sided",
+    "abort",
+    "own-fetch",
+    "target-buffers",
+    "cuda",
+)
+"""What a run can be required to find; `rdt_conformance.requirements` knows what each means."""
 
 
 @dataclass(frozen=True)
@@ -117,11 +129,26 @@ OPTIONS = (
         default="nothing",
     ),
     Option(
+        "--rdt-deviations",
+        "TOML file of known deviations: a clause that is listed with engine, reason, link and a last day may be broken "
+        "until then; an entry that is no longer true fails",
+        metavar="FILE",
+        default="nothing is listed",
+    ),
+    Option(
+        "--rdt-require",
+        "what the transport must reach or be able to do, or the run fails: a level, and capabilities",
+        metavar="LIST",
+        default="nothing besides its clauses",
+        choices=REQUIREMENTS,
+    ),
+    Option(
         "--rdt-replay",
         "show one failure again: the token that was printed with it says which check, on what, and every choice in it",
         metavar="TOKEN",
         ini=False,
     ),
+    Option("--rdt-list", "show every transport that has a name here, and what it needs, then exit", ini=False),
     Option("--rdt-clauses", "show every clause of the contract and the checks that cover it, then exit", ini=False),
 )
 
@@ -147,6 +174,8 @@ class Settings:
     peers: tuple[str, ...] | None
     against: str | None
     baseline: str | None
+    deviations: Path | None
+    required: tuple[str, ...]
     replay: Replay | None = None
     """The one example that is run; None: a whole run."""
 
@@ -218,6 +247,8 @@ def _settings(
         peers=_peers(config),
         against=_text(config, "--rdt-against"),
         baseline=_text(config, "--rdt-baseline"),
+        deviations=None if replay else _file(config, "--rdt-deviations"),  # a replay shows the failure as it is
+        required=_several(config, "--rdt-require") or (),
         replay=replay,
     )
 
@@ -264,6 +295,15 @@ def _text(config: pytest.Config, name: str) -> str | None:
     if given is not None or not _option(name).ini:
         return given
     return config.getini(key) or None
+
+
+def _file(config: pytest.Config, name: str) -> Path | None:
+    """A file: from where pytest was started if the command line names it, from the ini file's folder if that does."""
+    value = _text(config, name)
+    if value is None:
+        return None
+    on_command_line = config.getoption(_option(name).key) is not None
+    return (config.invocation_params.dir if on_command_line else config.rootpath) / value
 
 
 def _number(config: pytest.Config, name: str, least: int, most: int | None = None) -> int | None:

@@ -31,16 +31,23 @@ def pytest_load_initial_conftests(parser: pytest.Parser) -> Generator[None, obje
 
 
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
-    """Answer ``--rdt-clauses``, which runs nothing."""
-    if not config.getoption("rdt_clauses"):
-        return None
-    from rdt_conformance.clause_table import print_clauses
-    from rdt_conformance.coverage import checks_by_clause
-    from rdt_conformance.ray_quiet import no_auto_connect
+    """Answer ``--rdt-clauses`` and ``--rdt-list``, which run nothing."""
+    if config.getoption("rdt_clauses"):
+        from rdt_conformance.clause_table import print_clauses
+        from rdt_conformance.coverage import checks_by_clause
+        from rdt_conformance.ray_quiet import no_auto_connect
 
-    no_auto_connect()
-    print_clauses(checks_by_clause(), sys.stdout)
-    return 0
+        no_auto_connect()
+        print_clauses(checks_by_clause(), sys.stdout)
+        return 0
+    if config.getoption("rdt_list"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")
+            from rdt_conformance.known_transports import print_known
+
+            print_known(sys.stdout)
+        return 0
+    return None
 
 
 def pytest_configure(config: pytest.Config) -> None:

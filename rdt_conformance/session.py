@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import json
 import secrets
-import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rdt_conformance import contract, interrupts, junit, paths, pickling, verdict as judging
+from rdt_conformance import contract, inputs, interrupts, junit, paths, suite_module, verdict as judging
 from rdt_conformance.author import describe
-from rdt_conformance.bench.run import BenchmarkRun, arena
+from rdt_conformance.bench.run import BenchmarkRun
 from rdt_conformance.caches import without_caches
 from rdt_conformance.checks import CheckBroken
 from rdt_conformance.checks.bench import Bench
+from rdt_conformance.deviations import Deviation
 from rdt_conformance.engines.engines import Engines, engines_of
 from rdt_conformance.engines.ray_session import RayProblem
 from rdt_conformance.environment import environment, versions
@@ -32,13 +32,16 @@ from rdt_conformance.items import (
     engine_of,
     has_result,
     must_check_of,
+    result_of,
     result_without_run,
 )
 from rdt_conformance.leaving import leave_in_time
 from rdt_conformance.options import Settings
 from rdt_conformance.report import json_report, terminal
-from rdt_conformance.report.saving import ReportProblem, demand_writable
+from rdt_conformance.report.saving import ReportProblem
+from rdt_conformance.requirements import Requirements
 from rdt_conformance.results import CheckResult, Outcome
+from rdt_conformance.suite_module import BENCH_OF, SuiteModule
 from rdt_conformance.target import resolve
 
 if TYPE_CHECKING:
@@ -50,33 +53,6 @@ NARROWING = ("keyword", "markexpr", "deselect", "lf", "stepwise", "ignore", "ign
 """pytest's options that leave checks out."""
 
 
-SESSION = pytest.StashKey["Session"]()
-
-
-@pytest.fixture
-def rdt(request: pytest.FixtureRequest) -> Bench:
-    """The transport under test, set up on one engine."""
-    try:
-        return request.config.stash[SESSION].bench(request.param)
-    except RayProblem as problem:  # every check has the same to say then, and the verdict says it once
-        pytest.skip(str(problem))
-
-
-class SuiteModule(pytest.Module):
-    """A suite, collected as it is meant whatever the project's own settings and fixtures are."""
-
-    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:  # noqa: D102
-        self.obj.rdt, self.obj.arena = rdt, arena  # nearer than a fixture of that name in a conftest.py
-        pickling.register_pickle_by_value(self.obj)  # other processes cannot import it
-        return super().collect()
-
-    def funcnamefilter(self, name: str) -> bool:  # noqa: D102
-        return name.startswith("test_")
-
-    def classnamefilter(self, name: str) -> bool:  # noqa: D102
-        return False
-
-
 class Session:
     """Everything that has to be known from the beginning of a run to its end.
 
@@ -86,17 +62,19 @@ class Session:
 
     Raises:
         TargetProblem: the transport cannot be run at all.
-        pytest.UsageError: the report could not be written.
+        pytest.UsageError: the report could not be written, or the file of deviations cannot be used.
     """
 
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         self._config = config
         self._settings = settings
         self._workerinput: dict[str, Any] | None = getattr(config, "workerinput", None)
-        self._report_folder = _report_folder(config, settings)
+        self._report_folder = inputs.report_folder(config, settings)
+        self._deviations = inputs.deviations(config, settings)
         self.target = resolve(
             settings.transport, devices=settings.devices, data_type=settings.data_type, nodes=settings.nodes
         )
+        self._required = Requirements(settings.required, self.target.capabilities)
         self._engines_of_run = engines_of(settings, self.target)
         self._engines = Engines(settings.address, settings.nodes)
         self._bench: Bench | None = None
@@ -123,9 +101,9 @@ class Session:
 
     def register(self) -> None:
         """Make the hooks of this object and the fixtures of this module known to pytest."""
-        self._config.stash[SESSION] = self
+        self._config.stash[BENCH_OF] = self.bench
         self._config.pluginmanager.register(self, "rdt_conformance_session")
-        self._config.pluginmanager.register(sys.modules[__name__], __name__)
+        self._config.pluginmanager.register(suite_module, "rdt_conformance_fixtures")
         self._benchmarks.register()
 
     # --- before the run -------------------------------------------------------------------------------------------
@@ -269,12 +247,23 @@ class Session:
         error = call.excinfo.value if call.excinfo else None
         if isinstance(error, CheckBroken):
             report.longrepr = str(error)
+            self._excuse(item, report)
         elif error and check_of(item) and call.when != "teardown" and not has_result(item):
             outcome: Outcome = "not run" if call.when == "setup" else "error"
             said = str(error) if isinstance(error, pytest.skip.Exception) else f"{call.when}: {describe(error)}"
             attach(item, result_without_run(item, outcome, said))
             report.user_properties = list(item.user_properties)
         return report
+
+    def _excuse(self, item: pytest.Item, report: pytest.TestReport) -> None:
+        """A check that found nothing but listed deviations has failed as expected, in pytest's words too."""
+        entries = [self._accepted(failure.clause, engine_of(item)) for failure in result_of(item).failures]
+        if entries and all(entries):
+            report.outcome = "skipped"
+            report.wasxfail = "; ".join(f"listed deviation: {entry}: {entry.reason}" for entry in entries if entry)
+
+    def _accepted(self, clause: str, engine: str) -> Deviation | None:
+        return self._deviations.accepted(clause, engine) if self._deviations else None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -284,7 +273,7 @@ class Session:
         told = [value for name, value in report.user_properties if name == RESULT]
         results = [CheckResult.from_json(json.loads(str(text))) for text in told]
         report.user_properties = [pair for pair in report.user_properties if pair[0] != RESULT]
-        report.user_properties += [pair for result in results for pair in junit.properties(result)]
+        report.user_properties += [pair for result in results for pair in junit.properties(result, self._deviations)]
         if report.when == "teardown":
             self._other_failures |= report.failed
         else:
@@ -311,7 +300,12 @@ class Session:
         judged = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
         if self._has_verdict() and exitstatus in judged:
             verdict = judging.judge(
-                self._results, self.target, self._engines_of_run, selected_all=self._selected_all(session)
+                self._results,
+                self.target,
+                self._engines_of_run,
+                selected_all=self._selected_all(session),
+                deviations=self._deviations,
+                required=self._required,
             )
             self._write_report(verdict)
             if not self._benchmarks.only:
@@ -380,7 +374,15 @@ class Session:
         run = {"seed": self.seed, "profile": settings.profile, "engines": self._engines_of_run}
         try:
             benchmarks = [result.to_json() for result in self._benchmarks.results]
-            document = json_report.build(verdict, self.target, self._results, environment() | run, benchmarks)
+            document = json_report.build(
+                verdict,
+                self.target,
+                self._results,
+                environment() | run,
+                benchmarks,
+                self._deviations,
+                settings.required,
+            )
             junit.tell(self._config, document)
             self._report_path = folder.write(self._report_folder, document)
             markdown.show_in_github(markdown.render(document))
@@ -393,15 +395,3 @@ class Session:
         if self._workerinput is not None:
             return self._workerinput["rdt_seed"]
         return secrets.randbelow(2**32)
-
-
-def _report_folder(config: pytest.Config, settings: Settings) -> Path | None:
-    """Where the report goes. That it can go there is found out now, not when the work is done."""
-    if settings.report is None:
-        return None
-    folder = config.invocation_params.dir / settings.report
-    try:
-        demand_writable(folder)
-    except ReportProblem as problem:
-        raise pytest.UsageError(f"--rdt-report: {problem}") from None
-    return folder

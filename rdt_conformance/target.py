@@ -13,6 +13,7 @@ from rdt_conformance.contract import Clause
 from rdt_conformance.locate import TargetProblem
 from rdt_conformance.options import DATA_TYPES, DEVICES
 from rdt_conformance.profile import TransportProfile
+from rdt_conformance.ray_interface import fitting_versions
 from rdt_conformance.ray_quiet import no_auto_connect
 
 if TYPE_CHECKING:
@@ -98,6 +99,9 @@ class Target:
             ToldFact("devices", ", ".join(self.devices.value), self.devices.learnt),
             ToldFact("data type", type_name(self.data_type.value), self.data_type.learnt),
             ToldFact("buffers", buffers, self.data_type.learnt),
+            ToldFact(
+                "fits Ray", fitting_versions(self.transport_class, self.capabilities), "signatures of its methods"
+            ),
             ToldFact("process", process, self.needs_process.learnt),
             ToldFact("note", self.note.value, self.note.learnt),
         )

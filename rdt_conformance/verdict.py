@@ -3,6 +3,8 @@
 The rules, in the order in which they decide:
 
 * A clause **fails** on an engine if a check's failure names it, also if the failure does not come again.
+* If the user's file lists that, it is a **deviation** instead: it does not fail the run, and is no pass either. What
+  its check had not come to when it broke is hidden by it, which does not make the run inconclusive.
 * It **passes** if a check that lists it went through the situation it speaks of (`CheckResult.seen`) unharmed.
 * Otherwise it is **unknown**, with the reason. Unknown is never green: it makes the run inconclusive.
 * A check that crashed proves nothing, neither for the transport nor against it.
@@ -12,134 +14,43 @@ Nothing here runs or imports a transport: a verdict can be passed again on resul
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
 
-from rdt_conformance import contract
+from rdt_conformance import contract, staleness
 from rdt_conformance.contract import Clause, Level
+from rdt_conformance.deviations import Deviations
 from rdt_conformance.ladder import LADDER, Rung
+from rdt_conformance.requirements import Reached, Requirements, missing
 from rdt_conformance.results import CheckResult, Failure
+from rdt_conformance.verdict_types import (
+    ClauseResult,
+    Counts,
+    Exit,
+    HarnessError,
+    Judged,
+    Observation,
+    Obstacle,
+    Status,
+    Verdict,
+    by_clause,
+    worst,
+)
 from rdt_conformance.words import count, few, listed
 
-
-class Status(enum.Enum):
-    """What is known of one clause on one engine. Ordered from worst to best; known deviations will join here."""
-
-    FAIL = "fail"
-    UNKNOWN = "unknown"
-    PASS = "pass"
-    NOT_APPLICABLE = "not applicable"
-
-
-class Exit(enum.IntEnum):
-    """The exit statuses that a verdict can ask for; pytest's own 2, 4 and 5 keep their meaning."""
-
-    CONFORMANT = 0
-    BROKEN = 1
-    HARNESS_ERROR = 3
-    INCONCLUSIVE = 8
-
-
-class Judged(Protocol):
-    """The one thing about a target that the verdict needs."""
-
-    def applies(self, clause: Clause, /) -> bool:
-        """Whether the clause speaks of this transport at all."""
-        ...
-
-
-@dataclass(frozen=True)
-class ClauseResult:
-    """One clause on one engine."""
-
-    clause: Clause
-    engine: str
-    status: Status
-    reason: str = ""
-    """Why it is unknown or does not apply, or what happened when it broke; empty for a pass."""
-    checks: tuple[str, ...] = ()
-    """The checks that decided it or, if it is unknown, those that should have."""
-    failures: tuple[Failure, ...] = ()
-    """What broke it, the clearest first: repeatable before flaky, a short history before a long one."""
-    elsewhere: bool = False
-    """It does not apply on this engine, but it binds the transport on others."""
-
-    @property
-    def excused(self) -> bool:
-        """Unknown, and the register says in writing why it is not tested."""
-        return self.status is Status.UNKNOWN and bool(self.clause.untested)
-
-    @property
-    def open(self) -> bool:
-        """Unknown in a way that forbids a verdict: it binds the transport and nothing excuses it."""
-        return self.status is Status.UNKNOWN and not self.excused and self.clause.level is not Level.REPORT
-
-
-@dataclass(frozen=True)
-class Obstacle:
-    """One clause that keeps a transport from the next rung, and why."""
-
-    clause: str
-    why: str
-
-
-@dataclass(frozen=True)
-class HarnessError:
-    """A mistake of this suite. It says nothing about the transport."""
-
-    check: str
-    engine: str
-    what: str
-
-
-@dataclass(frozen=True)
-class Observation:
-    """One fact that a check noted on the way and that has no right or wrong."""
-
-    what: str
-    value: Any
-    engine: str
-    check: str
-
-
-@dataclass(frozen=True)
-class Counts:
-    """How much work stands behind a verdict. `seconds` adds up the checks, also those that ran side by side."""
-
-    checks: int
-    examples: int
-    transfers: int
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What a run says about a transport. `clauses` is in the order of the areas, then of the register, then engines."""
-
-    clauses: tuple[ClauseResult, ...]
-    engines: tuple[str, ...]
-    partial: bool
-    level: Rung | None
-    """The highest rung reached; None if not even the first was, or the run was partial."""
-    next_level: Rung | None
-    next_blocked_by: tuple[Obstacle, ...]
-    exit_status: Exit
-    headline: str
-    counts: Counts
-    warnings: tuple[ClauseResult, ...]
-    """The broken SHOULD clauses."""
-    harness_errors: tuple[HarnessError, ...]
-    facts: tuple[Observation, ...]
-
-    def broken(self, level: Level) -> tuple[ClauseResult, ...]:
-        """The clauses of this level that do not hold, one entry for each engine."""
-        return tuple(r for r in self.clauses if r.status is Status.FAIL and r.clause.level is level)
-
-    def by_clause(self) -> dict[str, tuple[ClauseResult, ...]]:
-        """The results of each clause on every engine, by clause id."""
-        return _by_clause(self.clauses)
+__all__ = [
+    "ClauseResult",
+    "Counts",
+    "Exit",
+    "HarnessError",
+    "Judged",
+    "Observation",
+    "Obstacle",
+    "Status",
+    "Verdict",
+    "by_clause",
+    "judge",
+    "worst",
+]
 
 
 def judge(
@@ -149,6 +60,8 @@ def judge(
     *,
     selected_all: bool,
     register: Mapping[str, Clause] | None = None,
+    deviations: Deviations | None = None,
+    required: Requirements | None = None,
 ) -> Verdict:
     """Judge everything the register holds by what the checks found.
 
@@ -158,16 +71,24 @@ def judge(
         engines: the engines that were asked for. One that has results is judged even if it is missing here.
         selected_all: False if the user picked checks (``-k``, ``-m``, node ids); such a run never earns a verdict.
         register: the clauses by id, in the order of the areas; those of this version, unless a report brings its own.
+        deviations: what the user's file lists; None if there is none.
+        required: what else the user asks for; None if that is nothing.
     """
     register = contract.CLAUSES if register is None else register
     run_on = tuple(dict.fromkeys([*engines, *(result.engine for result in results)]))
     clauses = tuple(
-        _judge_clause(clause, engine, target, [r for r in results if r.engine == engine], selected_all)
+        _judge_clause(clause, engine, target, [r for r in results if r.engine == engine], selected_all, deviations)
         for clause in register.values()
         for engine in run_on
     )
     harness_errors = tuple(_harness_errors(results, target, register))
     level, next_level, obstacles = _climb(clauses) if selected_all else (None, None, ())
+    facts = tuple(_facts(results))
+    reached = Reached(level, next_level, obstacles)
+    unmet = (
+        *(staleness.stale(deviations, clauses, selected_all) if deviations else ()),
+        *(missing(required, reached, facts, selected_all) if required else ()),
+    )
     return Verdict(
         clauses=clauses,
         engines=run_on,
@@ -175,27 +96,30 @@ def judge(
         level=level,
         next_level=next_level,
         next_blocked_by=obstacles,
-        exit_status=_exit_status(clauses, harness_errors, selected_all),
-        headline=_headline(clauses, harness_errors, run_on, selected_all),
+        exit_status=_exit_status(clauses, harness_errors, unmet, selected_all),
+        headline=_headline(clauses, harness_errors, unmet, run_on, selected_all),
         counts=_count(results),
         warnings=tuple(r for r in clauses if r.status is Status.FAIL and r.clause.level is Level.SHOULD),
+        deviations=tuple(r for r in clauses if r.status is Status.DEVIATION),
+        unmet=unmet,
         harness_errors=harness_errors,
-        facts=tuple(
-            Observation(what, value, result.engine, result.name)
-            for result in results
-            if result.outcome != "error"
-            for what, value in result.facts.items()
-        ),
+        facts=facts,
     )
 
 
-def worst(results: Iterable[ClauseResult]) -> Status:
-    """One status for a clause that ran on several engines: the worst; a clause that applies nowhere does not apply."""
-    return min((result.status for result in results), key=list(Status).index)
+def _facts(results: Iterable[CheckResult]) -> Iterable[Observation]:
+    for result in results:
+        if result.outcome != "error":
+            yield from (Observation(what, value, result.engine, result.name) for what, value in result.facts.items())
 
 
 def _judge_clause(
-    clause: Clause, engine: str, target: Judged, results: Sequence[CheckResult], selected_all: bool
+    clause: Clause,
+    engine: str,
+    target: Judged,
+    results: Sequence[CheckResult],
+    selected_all: bool,
+    deviations: Deviations | None,
 ) -> ClauseResult:
     if not target.applies(clause):
         return ClauseResult(clause, engine, Status.NOT_APPLICABLE, f"only for {clause.applies.value}")
@@ -205,7 +129,10 @@ def _judge_clause(
     guilty = [r for r in results if r.outcome != "error" and any(f.clause == clause.id for f in r.failures)]
     if guilty and clause.level is not Level.REPORT:
         failures = sorted((f for r in guilty for f in r.failures if f.clause == clause.id), key=_clarity)
-        return ClauseResult(clause, engine, Status.FAIL, failures[0].happened, _names(guilty), tuple(failures))
+        entry = deviations.accepted(clause.id, engine) if deviations else None
+        status = Status.DEVIATION if entry else Status.FAIL
+        happened = failures[0].happened
+        return ClauseResult(clause, engine, status, happened, _names(guilty), tuple(failures), deviation=entry)
 
     listing = [r for r in results if clause.id in r.clauses]
     witnesses = [r for r in listing if r.outcome in ("passed", "broken") and clause.id in r.seen]
@@ -214,7 +141,21 @@ def _judge_clause(
     if witnesses and not skipped:
         return ClauseResult(clause, engine, Status.PASS, checks=_names(witnesses))
     blind = [r for r in listing if r not in witnesses]
-    return ClauseResult(clause, engine, Status.UNKNOWN, _why_unknown(clause, blind, selected_all), _names(blind))
+    reason = _why_unknown(clause, blind, selected_all)
+    hidden_by = _hidden_by(blind, deviations)
+    return ClauseResult(clause, engine, Status.UNKNOWN, reason, _names(blind), hidden_by=hidden_by)
+
+
+def _hidden_by(blind: Sequence[CheckResult], deviations: Deviations | None) -> tuple[str, ...]:
+    """The listed clauses at which the checks of an unknown one ended, if that is the only reason."""
+    ended_at: dict[str, None] = {}
+    for result in blind:
+        broken = [failure.clause for failure in result.failures]
+        listed = deviations and all(deviations.accepted(clause, result.engine) for clause in broken)
+        if result.outcome != "broken" or not broken or not listed:
+            return ()
+        ended_at.update(dict.fromkeys(broken))
+    return tuple(ended_at)
 
 
 def _why_unknown(clause: Clause, listing: Sequence[CheckResult], selected_all: bool) -> str:
@@ -276,7 +217,7 @@ def _climb(results: Sequence[ClauseResult]) -> tuple[Rung | None, Rung | None, t
     for rung in LADDER:
         binding = [
             rows
-            for rows in _by_clause(results).values()
+            for rows in by_clause(results).values()
             if rows[0].clause.area in rung.areas and rows[0].clause.level is Level.MUST and _binds(rows)
         ]
         obstacles = tuple(Obstacle(rows[0].clause.id, why) for rows in binding if (why := _why_not(rows)))
@@ -296,54 +237,76 @@ def _why_not(rows: Sequence[ClauseResult]) -> str:
     match worst(rows):
         case Status.FAIL:
             return "broken"
+        case Status.DEVIATION:
+            return "listed as a deviation"
         case Status.UNKNOWN if any(row.open for row in rows):
             return "unknown"
+        case Status.UNKNOWN if any(row.hidden_by for row in rows):
+            return "hidden by a listed deviation"
         case Status.NOT_APPLICABLE:
             return _needs_engine(rows[0].clause)
     return ""
 
 
-def _exit_status(clauses: Sequence[ClauseResult], harness_errors: Sequence[HarnessError], selected_all: bool) -> Exit:
+def _exit_status(
+    clauses: Sequence[ClauseResult], harness_errors: Sequence[HarnessError], unmet: Sequence[str], selected_all: bool
+) -> Exit:
     if any(r.status is Status.FAIL and r.clause.level is Level.MUST for r in clauses):
         return Exit.BROKEN
     if harness_errors:
         return Exit.HARNESS_ERROR
+    if unmet:
+        return Exit.BROKEN
     if not selected_all or not _exercised(clauses) or any(r.open for r in clauses):
         return Exit.INCONCLUSIVE
     return Exit.CONFORMANT
 
 
 def _headline(
-    clauses: Sequence[ClauseResult], harness_errors: Sequence[HarnessError], engines: Sequence[str], selected_all: bool
+    clauses: Sequence[ClauseResult],
+    harness_errors: Sequence[HarnessError],
+    unmet: Sequence[str],
+    engines: Sequence[str],
+    selected_all: bool,
 ) -> str:
     """One sentence that says why the run ends as it does; the cases are those of `_exit_status`.
 
     The clauses that only another engine or nothing yet can test stay in the number of those that bind the transport.
     """
     broken = _ids(r for r in clauses if r.status is Status.FAIL and r.clause.level is Level.MUST)
-    binding = [clause_id for clause_id, rows in _by_clause(clauses).items() if _binds(rows)]
+    binding = [clause_id for clause_id, rows in by_clause(clauses).items() if _binds(rows)]
     exercised = _exercised(clauses)
     share = f"{len(exercised)} of {count(len(binding), 'clause')} exercised"
     unknown = _ids(r for r in clauses if r.open)
-    match _exit_status(clauses, harness_errors, selected_all):
-        case Exit.BROKEN if selected_all:
-            return f"not conformant: {count(len(broken), 'MUST clause')} broken ({few(broken)})"
+    deviating = _ids(r for r in clauses if r.status is Status.DEVIATION)
+    deviations = f"{count(len(deviating), 'listed deviation')} ({few(deviating)})"
+    besides = f", {deviations}" if deviating else ""
+    match _exit_status(clauses, harness_errors, unmet, selected_all):
+        case Exit.BROKEN if broken and selected_all:
+            return f"not conformant: {count(len(broken), 'MUST clause')} broken ({few(broken)}){besides}"
+        case Exit.BROKEN if broken:
+            return f"partial run: {share}; {count(len(broken), 'MUST clause')} broken ({few(broken)}){besides}"
         case Exit.BROKEN:
-            return f"partial run: {share}; {count(len(broken), 'MUST clause')} broken ({few(broken)})"
+            more = f", and {len(unmet) - 1} more" if len(unmet) > 1 else ""
+            return f"demand not met: {unmet[0]}{more}"
         case Exit.HARNESS_ERROR:
             mistakes = count(len(harness_errors), "harness error")
             say = "says" if len(harness_errors) == 1 else "say"
             return f"no verdict: {mistakes} in this suite, which {say} nothing about the transport"
         case Exit.INCONCLUSIVE if not selected_all:
-            return f"partial run: {share}; not a verdict on the transport"
+            return f"partial run: {share}{besides}; not a verdict on the transport"
         case Exit.INCONCLUSIVE if not exercised:
             return "inconclusive: nothing was tested"
         case Exit.INCONCLUSIVE:
-            return f"inconclusive: {count(len(unknown), 'applicable clause')} not exercised ({few(unknown)})"
+            return f"inconclusive: {count(len(unknown), 'applicable clause')} not exercised ({few(unknown)}){besides}"
         case Exit.CONFORMANT:
             warnings = _ids(r for r in clauses if r.status is Status.FAIL)
             but = f", {count(len(warnings), 'SHOULD clause')} broken ({few(warnings)})" if warnings else ""
-            return f"conformant: every MUST clause that could be tested holds{but}; {share} on {listed(engines)}"
+            tested = f"{share} on {listed(engines)}"
+            if deviating:
+                rest = "every other MUST clause that could be tested holds"
+                return f"conformant with deviations: {deviations}; {rest}{but}; {tested}"
+            return f"conformant: every MUST clause that could be tested holds{but}; {tested}"
 
 
 def _count(results: Sequence[CheckResult]) -> Counts:
@@ -360,7 +323,7 @@ def _clarity(failure: Failure) -> tuple[bool, int]:
 
 
 def _exercised(results: Iterable[ClauseResult]) -> list[str]:
-    return _ids(r for r in results if r.status in (Status.PASS, Status.FAIL))
+    return _ids(r for r in results if r.status in (Status.PASS, Status.FAIL, Status.DEVIATION))
 
 
 def _ids(results: Iterable[ClauseResult]) -> list[str]:
@@ -369,13 +332,6 @@ def _ids(results: Iterable[ClauseResult]) -> list[str]:
 
 def _names(results: Iterable[CheckResult]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(result.name for result in results))
-
-
-def _by_clause(results: Iterable[ClauseResult]) -> dict[str, tuple[ClauseResult, ...]]:
-    grouped: dict[str, tuple[ClauseResult, ...]] = {}
-    for result in results:
-        grouped[result.clause.id] = (*grouped.get(result.clause.id, ()), result)
-    return grouped
 
 
 def _needs_engine(clause: Clause) -> str:

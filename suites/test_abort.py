@@ -185,7 +185,7 @@ def test_nothing_is_written_after_an_abort(case: Case) -> None:
     tensors = case.draw(st.sampled_from([1, 3, 40]), "tensors")
     lane = Lane.MAIN if way == FETCH else Lane.SYSTEM
     for attempt in attempts(case, source, destination, way, tensors=tensors, at_least=8 << 20):
-        buffers = destination.make(case.kind.buffers, attempt.payload, case.device)
+        buffers = destination.make(case.kind.buffers, attempt.payload, case.bench.device)
         attempt.begin(buffers)
         # A transport that takes no memory of the receiver's cannot write into it either.
         refused = attempt.main_call.done() and attempt.has_failed()

@@ -24,7 +24,7 @@ def test_nothing_outside_the_buffers_is_written(case: Case) -> None:
     """Sizes that are no multiple of a word, a line or a page, where writing a little more is easy and harmless."""
     payload = case.payload(case.draw(st.integers(1, 20_000), "bytes"), case.draw(st.integers(1, 4), "tensors"))
     source, destination = case.actors(2)
-    guarded = destination.make(case.kind.guarded_buffers, payload, case.device)
+    guarded = destination.make(case.kind.guarded_buffers, payload, case.bench.device)
     _fetched(case, destination, _shared(case, source, payload), guarded.part(0), "B2")
     _expect_no_damage(case, guarded, "B2")
 
@@ -35,9 +35,9 @@ def test_target_buffers_are_filled_and_returned(case: Case) -> None:
     parts = case.draw(st.booleans(), "buffers are parts of a larger memory")
     source, destination = case.actors(2)
     if parts:
-        given = destination.make(case.kind.guarded_buffers, payload, case.device).part(0)
+        given = destination.make(case.kind.guarded_buffers, payload, case.bench.device).part(0)
     else:
-        given = destination.make(case.kind.buffers, payload, case.device)
+        given = destination.make(case.kind.buffers, payload, case.bench.device)
     _expect_filled(case, _shared(case, source, payload), given, payload.inverse(), payload)
 
 
@@ -45,8 +45,8 @@ def test_target_buffers_are_filled_and_returned(case: Case) -> None:
 def test_a_get_fills_the_buffers_that_were_set_for_it(case: Case) -> None:
     payloads = case.draw(st.lists(case.payloads(max_bytes=5000), min_size=1, max_size=3), "payload of each object")
     source, destination = case.actors(2)
-    refs = [source.produce(payload, case.device) for payload in payloads]
-    given = destination.make(_buffers_of_each, case.kind, payloads, case.device)
+    refs = [source.produce(payload, case.bench.device) for payload in payloads]
+    given = destination.make(_buffers_of_each, case.kind, payloads, case.bench.device)
     received = _unless_refused(case, destination.get(*refs, buffers=given), "B1")
     if received is not None:
         for number, payload in enumerate(payloads):
@@ -58,7 +58,7 @@ def test_a_get_onto_the_device_where_the_tensors_are(case: Case) -> None:
     """Ray then brings fresh buffers on that device."""
     payload = case.draw(case.payloads(max_bytes=5000), "payload")
     (source,) = case.actors(1)
-    getting = case.driver.get_onto(source.produce(payload, case.device), case.device)
+    getting = case.driver.get_onto(source.produce(payload, case.bench.device), case.bench.device)
     received = _unless_refused(case, getting, "B1")
     if received is not None:
         case.arrived(received, payload, clause="B1")
@@ -70,7 +70,7 @@ def test_buffers_are_filled_in_order(case: Case) -> None:
     count = case.draw(st.integers(2, 6), "tensors")
     payload = case.payload(count * case.draw(st.integers(1, 500), "bytes of each"), count)
     source, destination = case.actors(2)
-    given = destination.make(case.kind.guarded_buffers, payload, case.device).part(0).derive(_reversed)
+    given = destination.make(case.kind.guarded_buffers, payload, case.bench.device).part(0).derive(_reversed)
     given.apply(case.kind.overwrite, payload.inverse())
     _expect_filled(case, _shared(case, source, payload), given, payload.inverse(), payload, "B3")
 
@@ -80,7 +80,7 @@ def test_the_same_buffers_are_filled_again_and_again(case: Case) -> None:
     nbytes, count = case.draw(st.integers(1, 20_000), "bytes"), case.draw(st.integers(1, 3), "tensors")
     *sources, destination = case.actors(3)
     held = case.payload(nbytes, count).inverse()
-    given = destination.make(case.kind.buffers, held.inverse(), case.device)
+    given = destination.make(case.kind.buffers, held.inverse(), case.bench.device)
     for number in range(case.draw(st.integers(2, 6), "times")):
         payload = case.payload(nbytes, count, seed=number)
         shared = _shared(case, case.draw(st.sampled_from(sources), "source"), payload)
@@ -97,7 +97,7 @@ def test_buffers_on_another_type_of_device(case: Case) -> None:
     payload = case.draw(case.payloads(max_bytes=5000), "payload")
     here = _other_device(case)
     source, destination = case.actors(2)
-    ref = source.produce(payload, case.device)
+    ref = source.produce(payload, case.bench.device)
     given = destination.make(_buffers_of_each, case.kind, [payload], here)
     getting = destination.get(ref, buffers=given)
     error = case.error(getting, "B5")
@@ -115,7 +115,7 @@ def test_a_get_onto_another_type_of_device(case: Case) -> None:
     payload = case.draw(case.payloads(max_bytes=5000), "payload")
     here = _other_device(case)
     (source,) = case.actors(1)
-    getting = case.driver.get_onto(source.produce(payload, case.device), here)
+    getting = case.driver.get_onto(source.produce(payload, case.bench.device), here)
     error = case.error(getting, "B5")
     if error is not None:
         case.require(bool(str(error)), "B5", f"a get onto {here} was refused by a {type(error).__name__} without words")
@@ -131,7 +131,7 @@ def test_buffers_that_do_not_fit_are_refused(case: Case) -> None:
     sent, expected = _misfits(case)
     source, destination = case.actors(2)
     shared = _shared(case, source, sent)
-    guarded = destination.make(case.kind.guarded_buffers, expected, case.device)
+    guarded = destination.make(case.kind.guarded_buffers, expected, case.bench.device)
     given = guarded.part(0)
     receiving = _fetched(case, destination, shared, given, "B6")
     accepted = case.error(receiving, "B6") is None
@@ -142,7 +142,7 @@ def test_buffers_that_do_not_fit_are_refused(case: Case) -> None:
 
 
 def _other_device(case: Case) -> str:
-    return "cpu" if case.device == "cuda" else "cuda"
+    return "cpu" if case.bench.device == "cuda" else "cuda"
 
 
 def _device_types(tensors: Sequence[Any]) -> list[str]:
@@ -160,7 +160,7 @@ class Shared:
 
 
 def _shared(case: Case, source: Process, payload: Payload) -> Shared:
-    tensors = source.build(payload, case.device)
+    tensors = source.build(payload, case.bench.device)
     return Shared(source, tensors, *case.described(source, tensors))
 
 
@@ -251,7 +251,7 @@ def _misfits(case: Case) -> tuple[Payload, Payload]:
     sent = case.draw(case.payloads(max_tensors=1, max_bytes=1024), "payload")
     others_of_this_size = [
         payload
-        for payload in case.kind.every_contiguous(case.device)
+        for payload in case.kind.every_contiguous(case.bench.device)
         if 0 < payload.nbytes == sent.nbytes and repr(payload) != repr(sent)
     ]
     case.unless(not others_of_this_size)

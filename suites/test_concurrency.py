@@ -24,7 +24,7 @@ def test_all_lanes_inside_one_transport_at_once(case: Case) -> None:
     outward = [_share(case, middle, 100 + number) for number in range(count)]
     old = [_share(case, middle, 200 + number) for number in range(count)]
     new = [(case.payload(500, seed=300 + number), case.world.new_object_id()) for number in range(count)]
-    tensors = [middle.build(payload, case.device) for payload, _ in new]
+    tensors = [middle.build(payload, case.bench.device) for payload, _ in new]
     traffic = _Traffic(case)
     with stirred(case, middle, peer):
         for number in range(count):
@@ -115,7 +115,7 @@ class _Shared:
 
 def _share(case: Case, source: Process, seed: int) -> _Shared:
     payload = case.payload(500, seed=seed)
-    tensors = source.build(payload, case.device)
+    tensors = source.build(payload, case.bench.device)
     obj_id, metadata = case.described(source, tensors)
     return _Shared(source, payload, obj_id, tensors, metadata)
 

@@ -43,7 +43,7 @@ def test_transfer_that_the_source_cannot_serve_ends(case: Case) -> None:
     why = case.draw(st.sampled_from(["has freed the object", "was killed"]), "the source")
     received_before = case.draw(st.booleans(), "received before")
     source, destination = case.actors(2)
-    tensors = source.build(payload, case.device)
+    tensors = source.build(payload, case.bench.device)
     ref = source.produce(tensors)
     metadata = metadata_of(case, ref)
     if received_before:

@@ -116,7 +116,7 @@ def test_nothing_is_written_for_a_dropped_request(case: Case) -> None:
     tensors = case.draw(st.sampled_from([1, 40]), "tensors")
     source, destination = case.actors(2)
     payload = case.payload(min(8 << 20, case.budget.big_bytes), tensors)
-    buffers = destination.make(case.kind.buffers, payload, case.device)
+    buffers = destination.make(case.kind.buffers, payload, case.bench.device)
     fetch = _Fetch.begin(case, source, destination, payload, buffers)
     if fetch.request is None:
         return  # a transport that takes no buffers cannot write into them either
@@ -138,7 +138,7 @@ def test_fetch_that_fails_does_no_harm_to_others(case: Case) -> None:
     why = case.draw(st.sampled_from(["its metadata are another transport's", "it was freed"]), "the one that fails")
     source, destination = case.actors(2)
     failing = case.payload(300)
-    tensors = source.build(failing, case.device)
+    tensors = source.build(failing, case.bench.device)
     obj_id, metadata = case.described(source, tensors)
     if why == "it was freed":
         case.ok(source.collect(obj_id, metadata, tensors), "G2")
@@ -179,7 +179,7 @@ def test_fetches_overlap(case: Case) -> None:
 def test_receive_brings_the_same_as_fetch_and_wait(case: Case) -> None:
     payload = case.draw(case.payloads(plain=False), "payload")
     source, destination = case.actors(2)
-    tensors = source.build(payload, case.device)
+    tensors = source.build(payload, case.bench.device)
     obj_id = case.world.new_object_id()
     extracting = source.extract(obj_id, tensors)
     case.unless(case.error(extracting) is not None)
@@ -200,7 +200,7 @@ def _brought(case: Case, receiving: Pending[Held], payload: Payload) -> str:
         return f"a {type(error).__name__}"
     held = case.ok(receiving)
     differences = held.differences(payload)
-    found = differences or held.apply(case.kind.traits, case.device)
+    found = differences or held.apply(case.kind.traits, case.bench.device)
     return f"tensors with a difference ({'; '.join(found)})" if found else "what was sent"
 
 
@@ -247,7 +247,7 @@ def _to_be_caught(case: Case) -> Iterator[_Fetch]:
 def _crowd(case: Case, payload: Payload, count: int = CROWD) -> list[_Fetch]:
     """Fetches of several objects of the same tensors, all begun at once."""
     source, destination = case.actors(2)
-    tensors = source.build(payload, case.device)
+    tensors = source.build(payload, case.bench.device)
     crowd = [_Fetch.of(case, source, destination, payload, tensors) for _ in range(count)]
     for fetch, fetching in [(fetch, fetch.start()) for fetch in crowd]:
         fetch.request = case.ok(fetching)
@@ -280,7 +280,7 @@ class _Fetch:
         cls, case: Case, source: Process, destination: Process, payload: Payload, buffers: Held | None = None
     ) -> _Fetch:
         """Begin to fetch a new object."""
-        fetch = cls.of(case, source, destination, payload, source.build(payload, case.device))
+        fetch = cls.of(case, source, destination, payload, source.build(payload, case.bench.device))
         fetching = fetch.start(buffers)
         if buffers is None or case.error(fetching) is None:
             fetch.request = case.ok(fetching)

@@ -65,7 +65,7 @@ def test_freeing_again_frees_nothing_else(case: Case) -> None:
     family = case.draw(case.families(), "objects")
     twice = case.draw(st.integers(0, len(family.payloads) - 1), "freed twice")
     source, destination = case.actors(2)
-    alive = _share_family(case, source, family.payloads, source.make(family.build, case.device))
+    alive = _share_family(case, source, family.payloads, source.make(family.build, case.bench.device))
     gone = alive.pop(twice)
     case.ok(_collect(gone), "G2")
     # A newcomer of the same size is likely to be given what the freed object had.
@@ -83,7 +83,7 @@ def test_freeing_one_object_keeps_those_that_share_its_memory(case: Case) -> Non
     family = case.draw(case.families(), "objects")
     order = case.draw(st.permutations(range(len(family.payloads))), "freed in order")
     source, destination = case.actors(2)
-    shared = _share_family(case, source, family.payloads, source.make(family.build, case.device))
+    shared = _share_family(case, source, family.payloads, source.make(family.build, case.bench.device))
     for freed, number in enumerate(order, 1):
         _free(case, shared[number])
         for other in order[freed:]:
@@ -115,7 +115,7 @@ def test_no_reference_to_freed_tensors_remains(case: Case) -> None:
     source = case.draw(st.sampled_from(_sources(case)), "source")
     ways = case.draw(st.lists(_ways(case), max_size=2), "received as")
     destination = case.actors(2)[1]
-    tracked = source.make(case.kind.tracked, payload, case.device)
+    tracked = source.make(case.kind.tracked, payload, case.bench.device)
     tensors, lifetimes = tracked.part(0), tracked.part(1)
     tracked.drop()
     shared = _share(case, source, payload, tensors)
@@ -156,7 +156,7 @@ def test_memory_that_is_allocated_again_in_another_size(case: Case) -> None:
     sizes = case.draw(st.lists(st.integers(1, 20_000), min_size=2, max_size=4, unique=True), "bytes")
     way = case.draw(_ways(case), "received as")
     source, destination = case.actors(2)
-    room = source.make(case.kind.room, case.payload(max(sizes)), case.device)
+    room = source.make(case.kind.room, case.payload(max(sizes)), case.bench.device)
     addresses = set()
     for seed, size in enumerate(sizes):
         payload = case.payload(size, seed=seed)
@@ -211,7 +211,7 @@ class _Shared:
 
 
 def _built(case: Case, process: Process, payload: Payload) -> Held:
-    return process.build(payload, case.device)
+    return process.build(payload, case.bench.device)
 
 
 def _share(case: Case, source: Process, payload: Payload, tensors: Held | None = None, clause: str = "L1") -> _Shared:
@@ -309,7 +309,7 @@ def _roles(case: Case) -> dict[str, Callable[[Case, Payload], object]]:
 
 
 def _produce(case: Case, payload: Payload) -> Ref:
-    return case.actors(1)[0].produce(payload, case.device)
+    return case.actors(1)[0].produce(payload, case.bench.device)
 
 
 def _consume(case: Case, payload: Payload) -> None:
@@ -339,7 +339,7 @@ def _driver_puts(case: Case, payload: Payload) -> None:
 def _get_into_buffers(case: Case, payload: Payload) -> Pending[Held]:
     source, destination = case.actors(2)
     ref = case.ok(source.put(_built(case, source, payload)), "L12")
-    return destination.get(ref, buffers=destination.make(_buffers, case.kind.buffers, payload, case.device))
+    return destination.get(ref, buffers=destination.make(_buffers, case.kind.buffers, payload, case.bench.device))
 
 
 def _buffers(make: Callable[[Payload, str], list[Any]], payload: Payload, device: str) -> list[list[Any]]:

@@ -31,7 +31,7 @@ DELIVERY = "L1"
 @check("D1")
 def test_every_dtype_and_number_of_dimensions_arrives(case: Case) -> None:
     source, destination = case.actors(2)
-    payloads = case.kind.every_contiguous(case.device)
+    payloads = case.kind.every_contiguous(case.bench.device)
     refused = [payload for payload in payloads if not _arrives(case, source, destination, payload, "D1")]
     case.fact("refuses contiguous tensors", [_words(payload) for payload in refused])
 
@@ -58,7 +58,7 @@ def test_many_tensors_arrive_in_order(case: Case) -> None:
 def test_all_dtypes_and_shapes_in_one_object_keep_their_order(case: Case) -> None:
     """Dtypes and tensors without elements are mixed: transports group the former and skip the latter."""
     source, destination = case.actors(2)
-    payloads = [payload for payload in case.kind.every_contiguous(case.device) if payload.nbytes <= 1024]
+    payloads = [payload for payload in case.kind.every_contiguous(case.bench.device) if payload.nbytes <= 1024]
     received = _all_in_one(case, source, destination, payloads)
     if received is None:
         payloads = [payload for payload in payloads if _arrives(case, source, destination, payload, "D1")]
@@ -86,7 +86,7 @@ def test_count_and_order_hold(case: Case) -> None:
 @check("D3")
 def test_every_view_arrives_or_is_refused(case: Case) -> None:
     source, destination = case.actors(2)
-    payloads = case.kind.every_view(case.device)
+    payloads = case.kind.every_view(case.bench.device)
     refused = [payload for payload in payloads if not _arrives(case, source, destination, payload, "D3")]
     alone = [payload for payload in refused if payload.count == 1]
     case.fact("refuses views", [_words(payload).rpartition("] ")[2] for payload in alone])
@@ -95,7 +95,7 @@ def test_every_view_arrives_or_is_refused(case: Case) -> None:
 @check("D3", "D1")
 def test_any_tensors_arrive_or_are_refused(case: Case) -> None:
     """Several views of any dtype in one object, which may share memory; first as they would be without being views."""
-    payload = case.draw(case.kind.payloads(device=case.device, min_tensors=1), "payload")
+    payload = case.draw(case.kind.payloads(device=case.bench.device, min_tensors=1), "payload")
     source, destination = case.actors(2)
     _arrives(case, source, destination, payload.plain(), "D1")
     _arrives(case, source, destination, payload, "D3")
@@ -103,10 +103,10 @@ def test_any_tensors_arrive_or_are_refused(case: Case) -> None:
 
 @check("D4")
 def test_the_sources_tensors_stay_as_they_are(case: Case) -> None:
-    payload = case.draw(case.kind.payloads(device=case.device, min_tensors=1, max_bytes=5000), "payload")
+    payload = case.draw(case.kind.payloads(device=case.bench.device, min_tensors=1, max_bytes=5000), "payload")
     source, *destinations = case.actors(3, first_at_one_end=True)
     obj_id = case.world.new_object_id()
-    tensors = source.build(payload, case.device)
+    tensors = source.build(payload, case.bench.device)
     metadata = _accepted(case, source, obj_id, tensors)
     if metadata is None:
         tensors = source.build(case.draw(case.payloads(max_bytes=5000), "instead of the refused one"))
@@ -124,12 +124,12 @@ def test_copies_of_different_receivers_are_independent(case: Case) -> None:
     """The same actor receives twice, another one once; one of the three then writes into what it got."""
     payload = case.payload(case.draw(st.integers(1, 5000), "bytes"), case.draw(st.integers(1, 3), "tensors"))
     source, one, other = case.actors(3, first_at_one_end=True)
-    tensors = source.build(payload, case.device)
+    tensors = source.build(payload, case.bench.device)
     ref = source.produce(tensors)
     arrived = [case.ok(receiver.consume(ref), DELIVERY).part(0) for receiver in (one, one, other)]
     case.unless(any(held.differences(payload) for held in arrived))
     writer = arrived.pop(case.draw(st.integers(0, 2), "writer"))
-    if writer.apply(case.kind.traits, case.device):
+    if writer.apply(case.kind.traits, case.bench.device):
         case.fact("received tensors", "cannot all be written, see D8b")
         return
     writer.apply(case.kind.overwrite, payload.inverse())
@@ -152,7 +152,7 @@ def test_earlier_tensors_stay_as_they_are_when_later_ones_arrive(case: Case) -> 
         "another": payload.inverse(),
         "a larger one": case.payload(payload.nbytes + 1000),
     }
-    refs = {what: source.produce(each, case.device) for what, each in sent.items()}
+    refs = {what: source.produce(each, case.bench.device) for what, each in sent.items()}
     arrived: list[tuple[Held, Payload]] = []
     for what in ["the same again", *later, "another"]:
         arrived.append((case.ok(destination.consume(refs[what]), DELIVERY), sent[what]))
@@ -182,7 +182,7 @@ def test_a_small_view_moves_its_own_bytes_only(case: Case) -> None:
 def test_tensors_are_complete_and_on_the_promised_device(case: Case) -> None:
     payload = case.payload(min(case.budget.big_bytes, LARGE), count=3)
     source, destination = case.actors(2)
-    tensors = source.build(payload, case.device)
+    tensors = source.build(payload, case.bench.device)
     obj_id, metadata = case.described(source, tensors)
     comm = case.ok(case.driver.communicator(source, destination))
     sending = begin_send(case, source, obj_id, tensors, metadata, comm)
@@ -208,16 +208,16 @@ def test_tensors_are_complete_and_on_the_promised_device(case: Case) -> None:
 def test_received_tensors_are_writable_and_contiguous(case: Case) -> None:
     payload = case.draw(case.payloads(), "payload")
     source, destination = case.actors(2)
-    received = case.ok(destination.consume(source.produce(payload, case.device)), DELIVERY).part(0)
+    received = case.ok(destination.consume(source.produce(payload, case.bench.device)), DELIVERY).part(0)
     case.unless(bool(received.differences(payload)))
-    traits = received.apply(case.kind.traits, case.device)
+    traits = received.apply(case.kind.traits, case.bench.device)
     case.require(not traits, "D8b", lambda: f"what arrived at {destination}: {traits[0]}")
 
 
 def _arrives(case: Case, source: Process, destination: Process, payload: Payload, clause: str) -> bool:
     """Transfer a payload and free it again; False if the transport refuses it, which it may."""
     case.world.history.clear()  # that of a hundred others would only hide it
-    tensors = source.build(payload, case.device)
+    tensors = source.build(payload, case.bench.device)
     seconds = case.patience.for_bytes(payload.nbytes) + payload.count * PER_TENSOR
     received = _transferred(case, source, destination, tensors, clause, seconds)
     tensors.drop()
@@ -230,7 +230,7 @@ def _arrives(case: Case, source: Process, destination: Process, payload: Payload
 
 def _arrives_exactly(case: Case, source: Process, destination: Process, payload: Payload) -> bool:
     """Transfer a payload that the transport accepts, and free it again; whether it arrived as it was sent."""
-    tensors = source.build(payload, case.device)
+    tensors = source.build(payload, case.bench.device)
     received = _transferred(case, source, destination, tensors, "D1", case.patience.call)
     return received is not None and not received.differences(payload)
 
@@ -250,7 +250,7 @@ def _transferred(
 
 def _all_in_one(case: Case, source: Process, destination: Process, payloads: list[Payload]) -> Held | None:
     """Transfer the tensors of several payloads as one object; None if the transport refuses it."""
-    tensors = source.make(_tensors_of_all, payloads, case.device)
+    tensors = source.make(_tensors_of_all, payloads, case.bench.device)
     return _transferred(case, source, destination, tensors, "D2", case.patience.call)
 
 
@@ -330,12 +330,12 @@ def _device_types(tensors: list[Any]) -> list[str]:
 
 def _memory_for(case: Case, source: Process, destination: Process, storage: int) -> int:
     """The memory that it takes to transfer a view of `SMALL` bytes of a storage, beyond what was in use before."""
-    whole = source.build(case.payload(storage), case.device)
+    whole = source.build(case.payload(storage), case.bench.device)
     view = whole.derive(_middle)
     meters = [process.make(list) for process in (source, destination)]
-    before = [meter.apply(_forget_peak, case.device) for meter in meters]
+    before = [meter.apply(_forget_peak, case.bench.device) for meter in meters]
     received = _transferred(case, source, destination, view, "D3", case.patience.call)
-    taken = [meter.apply(_peak, case.device) for meter in meters]
+    taken = [meter.apply(_peak, case.bench.device) for meter in meters]
     for held in (whole, view, received, *meters):
         if held is not None:
             held.drop()

@@ -194,7 +194,7 @@ class _Transfer:
         self._case, self._source, self._destination, self._number = case, source, destination, number
         self._payload = case.payload(100, seed=number)
         self._shares = tensors is not None
-        self._tensors = tensors or source.build(self._payload, case.device)
+        self._tensors = tensors or source.build(self._payload, case.bench.device)
         self._obj_id = case.world.new_object_id()
         self._metadata = b""
         self._describing: Pending[bytes] | None = None

@@ -74,7 +74,7 @@ def test_live_objects_of_one_source_keep_apart(case: Case) -> None:
 def test_tensors_shared_by_several_live_objects(case: Case) -> None:
     family = case.draw(case.families(), "family")
     source, destination = case.actors(2)
-    members = source.make(family.build, case.device)
+    members = source.make(family.build, case.bench.device)
     refs = [source.produce(members.part(number)) for number in range(len(family.payloads))]
     freed = case.draw(st.integers(0, len(refs) - 1), "freed in between")
     case.arrived(case.ok(destination.consume(*refs)), *family.payloads)
@@ -124,10 +124,10 @@ def test_a_producers_error_reaches_the_consumer(case: Case) -> None:
 @check("L7")
 def test_a_refusal_reaches_the_consumer(case: Case) -> None:
     """What extract refuses is the producer's error too: it has to come out at the other end, and promptly."""
-    harmless = [refusable for refusable in case.kind.refusable_payloads(case.device) if not refusable.may_crash]
+    harmless = [refusable for refusable in case.kind.refusable_payloads(case.bench.device) if not refusable.may_crash]
     refusable = case.draw(st.sampled_from(harmless), "tensors that may be refused")
     source, destination = case.actors(2)
-    held = source.build(refusable, case.device)
+    held = source.build(refusable, case.bench.device)
     error = case.error(destination.consume(source.produce(held)))
     case.fact("refuses", [repr(refusable)] if error else [])
     if error is not None and not case.target.one_sided.value:

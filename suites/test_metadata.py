@@ -33,15 +33,15 @@ def test_metadata_describe_every_tensor(case: Case) -> None:
 @check("M3")
 def test_tensors_on_different_devices_are_refused(case: Case) -> None:
     """An empty tensor will do, as there is nothing in it that could be copied, or crash whoever tries."""
-    elsewhere = case.kind.on_another_device(case.device)
+    elsewhere = case.kind.on_another_device(case.bench.device)
     if not elsewhere:
         return  # arrays of this kind lie on one type of device only, so no object can break the clause
     payload = case.draw(case.payloads(max_tensors=2), "payload")
     position = case.draw(st.integers(0, payload.count), "position of the tensor on another device")
     (source,) = case.actors(1)
-    tensors = source.make(_inserted, payload, case.device, position, case.kind.on_another_device)
+    tensors = source.make(_inserted, payload, case.bench.device, position, case.kind.on_another_device)
     error = case.error(source.extract(case.world.new_object_id(), tensors))
-    what = f"an object had {payload!r} on {case.device}, and at position {position} one on {elsewhere[0].device}"
+    what = f"an object had {payload!r} on {case.bench.device}, and at position {position} one on {elsewhere[0].device}"
     case.require(error is not None, "M3", f"{what}, and extract_tensor_transport_metadata accepted it")
     case.require(bool(str(error).strip()), "M3", f"{what}, and what refused it says nothing: {error!r}")
 
@@ -56,7 +56,7 @@ def test_an_object_without_tensors_lives_like_any_other(case: Case) -> None:
     case.arrived(case.ok(destination.consume(ref, other)), nothing, something)
     if case.target.one_sided.value:
         case.arrived(case.ok(case.driver.get(ref)), nothing)
-        put = case.ok(source.put(source.build(nothing, case.device)))
+        put = case.ok(source.put(source.build(nothing, case.bench.device)))
         case.arrived(case.ok(destination.get(put, other)), nothing, something)
 
 
@@ -66,7 +66,7 @@ def test_an_object_without_tensors_in_single_calls(case: Case) -> None:
     nothing = case.draw(case.payloads(min_tensors=0, max_tensors=0), "payload")
     source, destination = case.actors(2)
     for received in (False, True):
-        tensors = source.build(nothing, case.device)
+        tensors = source.build(nothing, case.bench.device)
         obj_id, metadata = case.described(source, tensors)
         tensor_meta = case.world.loads(metadata).tensor_meta
         case.require(
@@ -107,7 +107,7 @@ def test_extract_again_gives_the_same(case: Case) -> None:
     """A task whose reply was lost runs again. Nobody will ever use what the lost reply said."""
     payload = case.draw(case.payloads(), "payload")
     source, destination = case.actors(2)
-    tensors = source.build(payload, case.device)
+    tensors = source.build(payload, case.bench.device)
     obj_id, metadata = case.described(source, tensors)
     first = _description(case, metadata)
     for _ in range(case.draw(st.integers(1, 3), "times described again")):
@@ -131,7 +131,7 @@ def test_one_free_undoes_two_extracts(case: Case) -> None:
     def cycles(count: int) -> None:
         for _ in range(count):
             case.world.history.clear()
-            tensors = source.build(payload, case.device)
+            tensors = source.build(payload, case.bench.device)
             obj_id, _ = case.described(source, tensors)
             _, metadata = case.described(source, tensors, obj_id)
             case.ok(source.collect(obj_id, metadata, tensors))
@@ -159,7 +159,7 @@ def test_nothing_refers_to_the_tensors_of_a_refused_object(case: Case) -> None:
     refused = case.draw(st.sampled_from(_to_be_refused(case)), "what is refused")
     payload = case.draw(case.payloads(), "tensors before it")
     (source,) = case.actors(1)
-    tracked = source.make(_tracked_with, case.kind.tracked, payload, refused, case.device)
+    tracked = source.make(_tracked_with, case.kind.tracked, payload, refused, case.bench.device)
     tensors, lifetimes = tracked.part(0), tracked.part(1)
     tracked.drop()
     case.unless(not _is_refused(case, source, tensors))
@@ -172,7 +172,7 @@ def test_refused_objects_leave_nothing(case: Case) -> None:
     payload = case.payload(64 << 10, count=3)
 
     def refuses(what: Buildable) -> bool:
-        return _is_refused(case, source, source.make(_build_all, (payload, what), case.device))
+        return _is_refused(case, source, source.make(_build_all, (payload, what), case.bench.device))
 
     refused = next(filter(refuses, _to_be_refused(case)))
     case.fact("refused in the leak check", repr(refused))
@@ -182,21 +182,21 @@ def test_refused_objects_leave_nothing(case: Case) -> None:
 @check("M8")
 def test_what_cannot_be_carried_is_refused_at_once(case: Case) -> None:
     source, destination = case.actors(2)
-    odd = [payload for payload in case.kind.refusable_payloads(case.device) if not _endangers_us(case, payload)]
+    odd = [payload for payload in case.kind.refusable_payloads(case.bench.device) if not _endangers_us(case, payload)]
     for payload in [*odd, *_payloads_of_every_kind(case)]:
         _expect_refused_or_carried(case, source, destination, payload)
 
 
 def _payloads_of_every_kind(case: Case) -> list[Payload]:
     """One tensor of every dtype and shape, and of every kind of view."""
-    device = case.device
+    device = case.bench.device
     views = [payload for payload in case.kind.every_view(device) if payload.count == 1]
     return [*case.kind.every_contiguous(device), *views]
 
 
 def _is_described(case: Case, source: Process, *payloads: Payload) -> bool:
     """Describe tensors in one object, compare, and free them; False if the transport refuses them, which it may."""
-    tensors = source.make(_build_all, payloads, case.device)
+    tensors = source.make(_build_all, payloads, case.bench.device)
     what = repr(payloads[0]) if len(payloads) == 1 else f"{len(payloads)} tensors of different kinds"
     obj_id = case.world.new_object_id()
     extracting = source.extract(obj_id, tensors)
@@ -211,9 +211,9 @@ def _is_described(case: Case, source: Process, *payloads: Payload) -> bool:
     )
     device = metadata.tensor_device
     case.require(
-        isinstance(device, str) and device == case.device,
+        isinstance(device, str) and device == case.bench.device,
         "M2",
-        f"tensor_device of {what} on {case.device!r} is the {type(device).__name__} {device!r}",
+        f"tensor_device of {what} on {case.bench.device!r} is the {type(device).__name__} {device!r}",
     )
     case.ok(source.collect(obj_id, case.ok(extracting), tensors))
     tensors.drop()
@@ -221,7 +221,7 @@ def _is_described(case: Case, source: Process, *payloads: Payload) -> bool:
 
 
 def _expect_unchanged(case: Case, source: Process, payload: Payload) -> None:
-    watched = source.make(_watched, payload, case.device, case.kind.fingerprint)
+    watched = source.make(_watched, payload, case.bench.device, case.kind.fingerprint)
     tensors = watched.part(0)
     obj_id = case.world.new_object_id()
     extracting = source.extract(obj_id, tensors)
@@ -236,7 +236,7 @@ def _expect_unchanged(case: Case, source: Process, payload: Payload) -> None:
 
 def _expect_refused_or_carried(case: Case, source: Process, destination: Process, payload: Recipe) -> None:
     case.world.history.clear()  # that of a hundred others would only hide it
-    tensors = source.build(payload, case.device)
+    tensors = source.build(payload, case.bench.device)
     obj_id = case.world.new_object_id()
     extracting = source.extract(obj_id, tensors)
     error = case.error(extracting)
@@ -274,7 +274,7 @@ class _NoTensor:
 def _to_be_refused(case: Case) -> list[Buildable]:
     """Tensors that a transport may refuse, and in the end something that none can take."""
     return [
-        *(what for what in case.kind.refusable_payloads(case.device) if not _endangers_us(case, what)),
+        *(what for what in case.kind.refusable_payloads(case.bench.device) if not _endangers_us(case, what)),
         _NoTensor(),
     ]
 

@@ -15,6 +15,7 @@ from rdt_conformance.checks.verdicts import broken
 from rdt_conformance.elsewhere import BUILD_SECONDS, LOAD_SECONDS, Elsewhere, build_elsewhere
 from rdt_conformance.engines.base import Pending
 from rdt_conformance.history import describe_error
+from rdt_conformance.ray_interface import Call, calls, installed_interface, refusal
 
 MOST_METADATA = 100 << 10
 """Bytes. What is larger, Ray does not put into a task's reply but into the object store."""
@@ -75,16 +76,16 @@ def test_the_transport_tells_its_name(case: Case) -> None:
 
 @check("S4", sends=False)
 def test_methods_accept_the_calls_of_ray(case: Case) -> None:
-    for method, arguments, keywords in _calls_of_ray(case):
-        refusal = _answer(case, case.driver.run(_refusal, case.world.transport, method, arguments, keywords), "S4")
-        case.require(not refusal, "S4", f"Ray calls {_words(method, arguments, keywords)}, and {method}{refusal}")
+    for call in calls(installed_interface(), case.target.capabilities):
+        why = _answer(case, case.driver.run(_refusal, case.world.transport, call), "S4")
+        case.require(not why, "S4", f"Ray calls {call}, and {call.method}{why}")
 
 
 @check("S6")
 def test_metadata_travel(case: Case) -> None:
     payload = case.draw(case.payloads(min_tensors=0), "payload")
     source, destination = case.actors(2)
-    extracting = source.extract(case.world.new_object_id(), source.build(payload, case.device))
+    extracting = source.extract(case.world.new_object_id(), source.build(payload, case.bench.device))
     case.unless(not payload.count and case.error(extracting) is not None)  # that is for M4 to say
     metadata = case.ok(extracting)
     _expect_type(case, metadata, TensorTransportMetadata, "extract_tensor_transport_metadata")
@@ -110,7 +111,7 @@ def test_exceptions_travel(case: Case) -> None:
 @check("S7")
 def test_metadata_of_a_thousand_tensors_are_small(case: Case) -> None:
     (source,) = case.actors(1)
-    tensors = source.build(case.payload(1_000, count=1_000), case.device)
+    tensors = source.build(case.payload(1_000, count=1_000), case.bench.device)
     metadata = case.ok(source.extract(case.world.new_object_id(), tensors), "D2")
     case.fact("metadata of 1,000 tensors", f"{len(metadata):,} bytes")
     case.require(
@@ -171,46 +172,8 @@ def _answer(case: Case, pending: Pending[Any], clause: str) -> Any:
     return pending.result()
 
 
-def _calls_of_ray(case: Case) -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
-    """Method, positional arguments and keyword arguments of each call that Ray makes of such a transport."""
-    described = ("obj_id", "tensor_transport_metadata", "communicator_metadata")
-    into_buffers = (*described, "target_buffers")
-    calls = [
-        ("can_abort_transport", (), ()),
-        ("actor_has_tensor_transport", ("actor",), ()),
-        ("extract_tensor_transport_metadata", ("obj_id", "rdt_object"), ()),
-        ("get_communicator_metadata", ("src_actor", "dst_actor", "backend"), ()),
-        ("recv_multiple_tensors", described, ()),
-        ("garbage_collect", ("obj_id", "tensor_transport_meta", "tensors"), ()),
-    ]
-    if not case.target.one_sided.value:
-        calls.append(("send_multiple_tensors", ("tensors", *described[1:]), ()))
-    elif case.target.own_fetch.value:
-        calls += [("fetch_multiple_tensors", into_buffers, ()), ("wait_fetch_complete", ("request",), ("timeout",))]
-    else:
-        calls.append(("recv_multiple_tensors", into_buffers, ()))
-    if case.target.can_abort.value:
-        calls.append(("abort_transport", ("obj_id", "communicator_metadata"), ()))
-    return calls
-
-
-def _refusal(worker: Any, transport: str, method: str, arguments: tuple[str, ...], keywords: tuple[str, ...]) -> str:
-    """Why a call would fail before the method's first line, completing the sentence "method …"; empty if it is fine."""
-    function = getattr(worker.registry.instance(transport), method)
-    try:
-        # A wrapper's own parameters decide, not those of what it wraps.
-        signature = inspect.signature(function, follow_wrapped=False)
-    except (TypeError, ValueError):  # extension types need not have one
-        return ""
-    try:
-        signature.bind(*arguments, **dict.fromkeys(keywords))
-    except TypeError as error:
-        return f"{signature} does not take that: {error}"
-    return ""
-
-
-def _words(method: str, arguments: tuple[str, ...], keywords: tuple[str, ...]) -> str:
-    return f"{method}({', '.join([*arguments, *(f'{keyword}=…' for keyword in keywords)])})"
+def _refusal(worker: Any, transport: str, call: Call) -> str:
+    return refusal(getattr(worker.registry.instance(transport), call.method), call)
 
 
 def _expect_type(case: Case, pickled: bytes, base: type, method: str) -> None:
@@ -236,8 +199,8 @@ def _provocations(case: Case) -> list[Callable[[Case], Exception | None]]:
 
 def _refused_tensors(case: Case) -> Exception | None:
     (source,) = case.actors(1)
-    tame = [each for each in case.kind.refusable_payloads(case.device) if not each.may_crash]
-    tensors = source.build(case.draw(st.sampled_from(tame), "tensors that may be refused"), case.device)
+    tame = [each for each in case.kind.refusable_payloads(case.bench.device) if not each.may_crash]
+    tensors = source.build(case.draw(st.sampled_from(tame), "tensors that may be refused"), case.bench.device)
     return case.error(source.extract(case.world.new_object_id(), tensors), "M8")
 
 
@@ -250,8 +213,8 @@ def _foreign_metadata(case: Case) -> Exception | None:
 
 def _buffers_that_do_not_fit(case: Case) -> Exception | None:
     source, destination = case.actors(2)
-    obj_id, metadata = case.described(source, source.build(case.payload(100), case.device))
-    buffers = destination.make(case.kind.buffers, case.payload(50), case.device)
+    obj_id, metadata = case.described(source, source.build(case.payload(100), case.bench.device))
+    buffers = destination.make(case.kind.buffers, case.payload(50), case.bench.device)
     return case.error(destination.recv(obj_id, metadata, case.comm_for_get(destination), buffers), "B6")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import psutil
 import pytest
 
@@ -24,3 +26,19 @@ def others() -> set[psutil.Process]:
 def not_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs inside a worker of xdist are not that worker's."""
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+
+
+@pytest.fixture
+def suites(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that stands for the shipped suites, outside the user's."""
+    import made_suites  # imports all that a run needs, which few tests do
+
+    return made_suites.stand_in(tmp_path_factory.mktemp("suites"), monkeypatch)
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, suites: Path) -> object:
+    """Runs pytest with the plugin on these; a `made_suites.Run`."""
+    import made_suites
+
+    return made_suites.runner(pytester, suites)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import inspect
 import os
 import pkgutil
 from pathlib import Path
 
-from suite_run import SuiteRun, run_suite_forked
+from suite_run import ROOT, SuiteRun, run_suite_forked
 
 import reference_transports.faulty
 from rdt_conformance.contract import Applies, Area, Clause, clause
-from rdt_conformance.coverage import checks_by_clause
+from rdt_conformance.coverage import all_checks
 from rdt_conformance.options import ENGINES
 from reference_transports.faulty import FAULTY, NEEDS_CUDA, RIGHT_IN_ONE_PROCESS
 
@@ -23,7 +25,7 @@ TARGETS = {target: transport for target, transport in _ALL.items() if transport 
 """Every faulty transport that can be caught without a GPU, by what names it on the command line."""
 GPU_TARGETS = {target: transport for target, transport in _ALL.items() if transport in NEEDS_CUDA}
 """Those that cannot."""
-COVERING = checks_by_clause()
+CHECKS = all_checks()
 
 
 def broken_by(target: str) -> Clause:
@@ -47,6 +49,24 @@ def needed_profile(target: str) -> str:
     return "standard" if broken_by(target).area is Area.CONCURRENCY else "quick"
 
 
+def text_of(target: str) -> str:
+    """Stands for the text of a faulty transport and of the checks that shall catch it: other text, other chances."""
+    bodies = [inspect.getsource(check.body) for check in CHECKS if broken_by(target).id in check.clauses]
+    return _digest([inspect.getsource(_ALL[target]), *bodies])
+
+
+def share(targets: list[str], of: int) -> list[str]:
+    """One part of so many, drawn anew with every change of the harness or of a transport."""
+    folders = ("rdt_conformance", "reference_transports", "suites")
+    files = sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    whole = _digest([path.read_text() for path in files])
+    return [target for target in targets if int(_digest([whole, target]), 16) % of == 0]
+
+
+def _digest(texts: list[str]) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
+
+
 def run_checks(
     target: str, engine: str, folder: Path, profile: str, seed: int = 1, address: str | None = None
 ) -> SuiteRun:
@@ -64,7 +84,7 @@ def run_checks(
         TimeoutError: the run did not end, and was killed.
     """
     broken = broken_by(target)
-    names = " or ".join(COVERING[broken.id])
+    names = " or ".join(check.name for check in CHECKS if broken.id in check.clauses)
     options = [f"--rdt-profile={profile}", f"--rdt-seed={seed}", f"--rdt-engine={engine}", "-k", names]
     options += ["--rdt-devices=cuda"] if target in GPU_TARGETS else []
     if address is None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 
 from made_reports import STEPS, FakeTarget, failing, passing, write
 
 from rdt_conformance import contract
+from rdt_conformance.deviations import Deviation, Deviations
 from rdt_conformance.report import folder, json_report
 from rdt_conformance.results import CheckResult, Step, Twin
 
@@ -39,6 +41,15 @@ def one_failure(place: Path) -> Path:
     results = passing(besides=["G4", "G10", "A1"])
     unknown = CheckResult("test_a1", "local", ("A1",), "not run", reason="no transfer was caught in flight")
     return page(place, write(place, [*results, failing("G4"), failing("G10"), unknown]))
+
+
+def deviations(place: Path) -> Path:
+    """One listed deviation that is seen, which hides another clause, and an entry that is no longer true."""
+    ended = dataclasses.replace(failing("G4"), clauses=("G4", "G5"), seen=("G4",))
+    day = date(2026, 11, 28)
+    entries = [Deviation(c, "all", HOSTILE[0], "https://example.com/" + HOSTILE[7], day) for c in ("G4", "D1")]
+    listed = Deviations(tuple(entries), "known.toml", day)
+    return page(place, write(place, [*passing(besides=["G4", "G5"]), ended], deviations=listed))
 
 
 def forty_failures(place: Path) -> Path:
@@ -120,7 +131,8 @@ def page(place: Path, report: Path) -> Path:
 
 
 RUNS: dict[str, Callable[[Path], Path]] = {
-    make.__name__: make for make in (no_failures, one_failure, forty_failures, nothing_run, partial, gpu, hostile)
+    make.__name__: make
+    for make in (no_failures, one_failure, deviations, forty_failures, nothing_run, partial, gpu, hostile)
 }
 COMPARISONS: dict[str, Callable[[Path], Path]] = {make.__name__: make for make in (ten_transports, hostile_pair)}
 PAGES = RUNS | COMPARISONS

@@ -9,8 +9,10 @@ from typing import Any, cast
 
 from rdt_conformance import contract
 from rdt_conformance.capabilities import Capabilities
+from rdt_conformance.deviations import Deviations
 from rdt_conformance.environment import environment
 from rdt_conformance.report import json_report
+from rdt_conformance.requirements import Requirements
 from rdt_conformance.results import CheckResult, Failure, Step, Twin
 from rdt_conformance.target import Target, ToldFact
 from rdt_conformance.verdict import judge
@@ -98,12 +100,17 @@ def write(
     *engines: str,
     target: FakeTarget | None = None,
     selected_all: bool = True,
+    deviations: Deviations | None = None,
+    required: tuple[str, ...] = (),
 ) -> Path:
     """Write ``report.json`` for these results into a folder."""
     target = target or FakeTarget()
-    verdict = judge(results, target, engines or ("local",), selected_all=selected_all)
-    run = RUN | {"engines": engines or ("local",)}
-    return json_report.write(folder, json_report.build(verdict, cast(Target, target), results, environment() | run))
+    run_on = engines or ("local",)
+    asked = Requirements(required, target.capabilities)
+    verdict = judge(results, target, run_on, selected_all=selected_all, deviations=deviations, required=asked)
+    described, where = cast(Target, target), environment() | RUN | {"engines": run_on}
+    document = json_report.build(verdict, described, results, where, deviations=deviations, required=required)
+    return json_report.write(folder, document)
 
 
 def forge(path: Path, change: Callable[[dict[str, Any]], object]) -> None:

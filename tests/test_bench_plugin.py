@@ -53,7 +53,7 @@ FAULTY = """
     class Slow(InlineTransport):
         def recv_multiple_tensors(self, *args, **kwargs):
             tensors = super().recv_multiple_tensors(*args, **kwargs)
-            end = time.perf_counter() + 0.0005
+            end = time.perf_counter() + 0.002
             while time.perf_counter() < end:
                 pass
             return tensors
@@ -211,7 +211,7 @@ def test_held_against_another_transport_only_worse_fails(run: Run) -> None:
 
 def test_two_versions_of_one_file(run: Run, pytester: pytest.Pytester) -> None:
     old = pytester.mkdir("old") / "faulty_here.py"
-    old.write_text(textwrap.dedent(FAULTY).replace("0.0005", "0.002"))
+    old.write_text(textwrap.dedent(FAULTY).replace("0.002", "0.05"))
     result = run("--rdt-against=old/faulty_here.py:Slow", "-k", "sizes", transport="faulty_here.py:Slow")
     result.assert_outcomes(passed=1, deselected=1)
     result.stdout.fnmatch_lines(["*time better: 0.*"])

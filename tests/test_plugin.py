@@ -6,97 +6,16 @@ import json
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterable
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+from made_suites import ADVICE, BRIEF, BROKEN, CHECKS, CRASH, LOADED, NO_CACHE, NOT_RUN, TARGET, Run
 
-# Pytester forgets what a run inside this process imports, and some of these cannot be imported twice.
-import rdt_conformance.clause_table
-import rdt_conformance.session  # noqa: F401
-import reference_transports.inline  # noqa: F401
-from rdt_conformance import paths
+from rdt_conformance import locate, paths
 from rdt_conformance.options import OPTIONS, Option
 
-INSTALLED = bool(entry_points(group="pytest11", name="rdt_conformance"))
-LOADED = () if INSTALLED else ("-p", "rdt_conformance.plugin")
-"""How a run gets the plugin: pytest refuses to load it by name where it loads it as an installed one."""
-
-
 pytestmark = pytest.mark.usefixtures("not_side_by_side")
-
-TARGET = "reference_transports.inline:InlineTransport"
-BRIEF = ("--no-rdt-report", "--rdt-profile=quick")
-
-CHECKS = """
-    import pytest
-    from rdt_conformance.checks import Case, check
-
-    @check("L1")
-    def test_works(case: Case) -> None:
-        source, destination = case.actors(2)
-        payload = case.payload()
-        case.arrived(case.ok(destination.consume(source.produce(payload))), payload)
-
-    @check("A1")
-    def test_of_abort(case: Case) -> None:
-        raise AssertionError("inline cannot abort: this must not run")
-"""
-BROKEN = """
-    @check("L2")
-    def test_broken(case: Case) -> None:
-        case.require(False, "L2", "the second receiver got nothing")
-"""
-ADVICE = """
-    @check("G3b")
-    def test_advice(case: Case) -> None:
-        case.advise(False, "G3b", "it raised")
-"""
-CRASH = """
-    @check("L3")
-    def test_crash(case: Case) -> None:
-        raise ZeroDivisionError("our fault")
-"""
-NOT_RUN = """
-    @check("L4")
-    def test_not_run(case: Case) -> None:
-        raise case.cannot("no room for it here")
-"""
-
-NO_CACHE = ("-p", "no:cacheprovider")
-
-Run = Callable[..., pytest.RunResult]
-
-
-@pytest.fixture
-def suites(
-    pytester: pytest.Pytester, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Path:
-    """A folder that stands for the shipped suites, outside the user's."""
-    folder = tmp_path_factory.mktemp("suites")
-    real = paths.data_folder
-    monkeypatch.setattr(paths, "data_folder", lambda name: folder if name == "suites" else real(name))
-    (folder / "test_shipped.py").write_text(textwrap.dedent(CHECKS))
-    return folder
-
-
-@pytest.fixture
-def run(pytester: pytest.Pytester, suites: Path) -> Run:
-    """Runs pytest with the plugin inside this process, without a report unless one is asked for."""
-
-    def run_pytest(*args: str, more: str = "", transport: str = TARGET) -> pytest.RunResult:
-        (suites / "test_shipped.py").write_text(textwrap.dedent(CHECKS) + textwrap.dedent(more))
-        given = (f"--transport={transport}",) if transport else ()
-        brief = [option for option in BRIEF if not _mentions(args, option.removeprefix("--"))]
-        return pytester.runpytest_inprocess(*LOADED, *given, *(brief if transport else ()), *args, *NO_CACHE)
-
-    return run_pytest
-
-
-def _mentions(args: Iterable[str], option: str) -> bool:
-    name = option.removeprefix("no-").partition("=")[0]
-    return any(name in arg for arg in args)
 
 
 # --- out of the way when not asked --------------------------------------------------------------------------------
@@ -229,6 +148,7 @@ SEEN_TO_WORK = {
     "rdt_transport": (TARGET, f"rdt transport: {TARGET}"),
     "rdt_nodes": ("2", "rdt run: *, 2 nodes, *"),
     "rdt_peers": ("tcp,cross-memory", "rdt benchmarks: in full, with tcp, cross-memory beside it"),
+    "rdt_require": ("abort,level:1", "   abort is required: can_abort_transport() says that it cannot"),
     "rdt_against": ("tcp", "rdt benchmarks: in full*, against tcp"),
 }
 WITHOUT_A_RUN = {
@@ -258,7 +178,15 @@ def test_an_option_and_its_ini_twin_do_the_same(run: Run, pytester: pytest.Pytes
 
 
 def test_the_seen_options_are_all_there_are() -> None:
-    elsewhere = {"no_rdt_report", "rdt_clauses", "rdt_address", "rdt_baseline", "rdt_replay"}
+    elsewhere = {
+        "no_rdt_report",
+        "rdt_clauses",
+        "rdt_address",
+        "rdt_baseline",
+        "rdt_deviations",
+        "rdt_replay",
+        "rdt_list",
+    }
     assert set(SEEN_TO_WORK) | elsewhere == {option.key for option in OPTIONS}
 
 
@@ -272,6 +200,8 @@ BAD_VALUES = {
     "--rdt-profile=slow": "--rdt-profile: 'slow' is not known; choose from quick, standard, thorough",
     "--rdt-seed=-1": "--rdt-seed: '-1' is not a whole number from 0 up",
     "--rdt-seed=x": "--rdt-seed: 'x' is not a whole number from 0 up",
+    "--rdt-require=level:7": "--rdt-require: 'level:7' is not known; choose from level:1, level:2, ",
+    "--rdt-require=,": "--rdt-require: ',' is not known; choose from ",
     "--rdt-nodes=0": "--rdt-nodes: '0' is not a whole number from 1 to 16",
     "--rdt-nodes=many": "--rdt-nodes: 'many' is not a whole number from 1 to 16",
     "--rdt-report=in_the_way/deeper": "--rdt-report: nothing can be written to",
@@ -310,6 +240,44 @@ def test_the_clauses_can_be_listed_without_a_transport(run: Run) -> None:
     result = run("--rdt-clauses", transport="")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["LIFECYCLE*", "L1 *test_works*", "*clauses: *MUST*"])
+
+
+def test_the_known_transports_can_be_listed_without_a_transport(
+    run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makepyfile(broken_package="raise RuntimeError('no licence')\nmore = 1")
+    entries = [
+        EntryPoint(name, value, locate.SHORT_NAMES)
+        for name, value in {
+            "inline": TARGET,
+            "nixl": "reference_transports.nixl:NixlTransport",
+            "broken": "broken_package:Thing",
+            "absent": "no_such_package:Thing",
+            "vague": "reference_transports.inline",
+        }.items()
+    ]
+    twice = EntryPoint("absent", "other_package:Thing", locate.SHORT_NAMES)
+    monkeypatch.setattr(locate, "entry_points", lambda group: [*entries, entries[0], twice])
+    result = run("--rdt-list", transport="")
+    assert result.ret == 0
+    given = "unknown package  "
+    result.stdout.fnmatch_lines_random(
+        [
+            f"inline * {given}one-sided, torch.Tensor on cpu",
+            f"nixl * {given}one-sided, torch.Tensor on cpu; can abort; needs the package nixl*",
+            f"broken * {given}not usable here: cannot import broken_package: RuntimeError: no licence",
+            f"absent * {given}not usable: several packages give this name: no_such_package:Thing",
+            f"absent * {given}not usable: several packages give this name: other_package:Thing",
+            f"vague * {given}not usable here: 'vague': the entry point of unknown package names no class, *",
+            "ray:NIXL * ray 2.* one-sided, torch.Tensor on cpu; can abort; needs the package nixl*",
+            "ray:GLOO * ray 2.* two-sided, torch.Tensor on cpu; needs a process for each actor",
+            "ray:NCCL * ray 2.* not usable here: ray:NCCL is registered for cuda, *",
+        ]
+    )
+    assert len([line for line in result.stdout.lines if line]) == 11
+    result = run(transport="absent")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: 'absent' is given by unknown package (no_such_package:Thing) and *"])
 
 
 # --- what is collected ----------------------------------------------------------------------------------------------
@@ -456,10 +424,14 @@ def test_a_junit_file_gets_what_it_can_hold(run: Run, pytester: pytest.Pytester)
 
 def test_results_come_back_from_the_workers_of_xdist(run: Run, pytester: pytest.Pytester) -> None:
     pytest.importorskip("xdist")
-    pytester.makepyfile(test_own=textwrap.dedent(CHECKS) + textwrap.dedent(BROKEN))
-    result = run("-n1", "test_own.py")
+    listed = BROKEN.replace("L2", "L3").replace("test_broken", "test_listed")
+    pytester.makepyfile(test_own=textwrap.dedent(CHECKS) + textwrap.dedent(BROKEN) + textwrap.dedent(listed))
+    entry = "[[deviation]]\nclause = 'L3'\nreason = 'known'\nlink = 'https://example.com'\nexpires = 2999-01-01\n"
+    (pytester.path / "known.toml").write_text(entry)
+    result = run("-n1", "--rdt-deviations=known.toml", "test_own.py")
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["partial run: *1 MUST clause broken (L2)*", "2 checks, *"])
+    result.assert_outcomes(passed=1, failed=1, xfailed=1)
+    result.stdout.fnmatch_lines(["partial run: *1 MUST clause broken (L2), 1 listed*", "3 checks, *"])
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------

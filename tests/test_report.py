@@ -339,7 +339,10 @@ def test_what_was_written_is_read_and_can_be_judged_again(report: Path) -> None:
         "clauses",
         "checks",
         "benchmarks",
+        "deviations",
+        "required",
         "faults",
+        "alarms",
         "footer",
     ]
     assert document["header"]["suite_version"] == "1.2.3"
@@ -351,7 +354,7 @@ def test_what_was_written_is_read_and_can_be_judged_again(report: Path) -> None:
     by_id = {clause["id"]: clause for clause in document["clauses"]}
     assert by_id["G1"]["sentence"] == SENTENCE
     assert by_id["G1"]["results"] == [
-        {"engine": "local", "status": "fail", "reason": LEAK.happened, "checks": ["test_leak"]}
+        {"engine": "local", "status": "fail", "reason": LEAK.happened, "checks": ["test_leak"], "hidden_by": []}
     ]
     results = [CheckResult.from_json(check) for check in document["checks"]]
     assert results == RESULTS
@@ -393,8 +396,8 @@ def without(section: str) -> Callable[[str], str]:
         (lambda text: "{}", "not a report of rdt-conformance"),
         (lambda text: '{"header": 1}', "not a report of rdt-conformance"),
         (edited("header", "format", to="other"), "not a report of rdt-conformance"),
-        (edited("header", "version", to=0), "format 0, written by rdt-conformance 1.2.3; this one reads format 1"),
-        (edited("header", "version", to=2), "format 2, written by rdt-conformance 1.2.3; this one reads format 1"),
+        (edited("header", "version", to=0), "format 0, written by rdt-conformance 1.2.3; this one reads format 2"),
+        (edited("header", "version", to=1), "format 1, written by rdt-conformance 1.2.3; this one reads format 2"),
         (without("footer"), "at $: 'footer' is a required property"),
         (edited("footer", "complete", to=False), "at $.footer.complete: True was expected"),
         (edited("footer", "checks", to=3), "edited after the run: it does not match its own footer"),
@@ -460,7 +463,7 @@ def test_a_report_that_breaks_its_schema_is_not_written(
 
 
 def test_the_schema_is_one_and_forbids_what_it_does_not_know() -> None:
-    schema = json.loads((paths.data_folder("reports") / "schema" / "report-1.json").read_text())
+    schema = json.loads((paths.data_folder("reports") / "schema" / "report-2.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     parts = [schema, *schema["$defs"].values()]
     closed = [part.get("additionalProperties") is False for part in parts if "properties" in part]
@@ -468,7 +471,7 @@ def test_the_schema_is_one_and_forbids_what_it_does_not_know() -> None:
 
 
 def test_the_schema_knows_the_words_of_the_register() -> None:
-    schema = json.loads((paths.data_folder("reports") / "schema" / "report-1.json").read_text())
+    schema = json.loads((paths.data_folder("reports") / "schema" / "report-2.json").read_text())
     clause = schema["$defs"]["clause"]["properties"]
     assert clause["area"]["enum"] == [area.value for area in Area]
     assert clause["level"]["enum"] == [level.value for level in Level]

@@ -92,7 +92,7 @@ class Attempt:
     @classmethod
     def of_new_object(cls, case: Case, source: Process, destination: Process, way: str, payload: Payload) -> Attempt:
         """A transfer of tensors that nobody has shared before."""
-        tensors = source.build(payload, case.device)
+        tensors = source.build(payload, case.bench.device)
         return cls(case, source, destination, way, payload, tensors, case.described(source, tensors))
 
     def sibling(self, destination: Process, way: str, *, same_object: bool) -> Attempt:

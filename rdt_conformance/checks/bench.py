@@ -54,7 +54,9 @@ class Bench:
         self.budget: Budget = PROFILES[profile] if engine == "local" else PROFILES[profile].for_processes()
         self.kind = kind_for(target.data_type.value)
         self.devices: tuple[str, ...] = target.devices.value
-        """The types of device whose memory is sent; with several, each example takes one."""
+        """The types of device whose memory is sent."""
+        self.device: str = self.devices[0]
+        """The one that the example at hand sends the memory of."""
         self.patience = Patience()
         self.record: Callable[[CheckResult], None] = lambda result: None
         self._start = start

@@ -54,8 +54,6 @@ class Case:
         self.witnessed: set[str] = set()
         self.advice: list[tuple[str, str]] = []
         self.facts: dict[str, Any] = {}
-        self.device: str = bench.devices[0]
-        """The type of device that this example sends the memory of."""
         self.left_blocked = False
         self.renewed = False
 
@@ -71,7 +69,7 @@ class Case:
 
     def send_from(self, device: str) -> None:
         """Send the memory of this type of device from now on."""
-        self.device = self.world.device = device
+        self.bench.device = self.world.device = device
 
     # --- inputs ---------------------------------------------------------------------------------------------------
 
@@ -84,12 +82,12 @@ class Case:
 
     def payloads(self, **limits: Any) -> st.SearchStrategy[Payload]:
         """Plain payloads, of which this transport carries each kind alone. `limits` as in `PayloadKind.payloads`."""
-        fixed = {"device": self.device, "plain": True, "min_tensors": 1, "avoid": self.bench.carries.avoid}
+        fixed = {"device": self.bench.device, "plain": True, "min_tensors": 1, "avoid": self.bench.carries.avoid}
         return self.kind.payloads(**{**fixed, **limits})
 
     def families(self) -> st.SearchStrategy[Family]:
         """Payloads whose tensors share memory, of which this transport carries each kind alone."""
-        return self.kind.families(device=self.device, avoid=self.bench.carries.avoid)
+        return self.kind.families(device=self.bench.device, avoid=self.bench.carries.avoid)
 
     def payload(self, nbytes: int = 256, count: int = 1, seed: int = 0) -> Payload:
         """One plain payload of a given size."""
@@ -252,5 +250,5 @@ class Case:
         """Go on in a fresh world, see `Bench.new_world`."""
         self.bench.release(self.world, again=False)
         self.world = self.bench.new_world(settings, used=used, spread=spread)
-        self.world.device = self.device
+        self.world.device = self.bench.device
         self.renewed = True

@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from rdt_conformance.report.view import VERDICTS
+from rdt_conformance.report.view import outcome
 from rdt_conformance.verdict import Exit
 
 SVG_NAME = "badge.svg"
@@ -16,11 +16,13 @@ JSON_NAME = "badge.json"
 LABEL = "rdt conformance"
 
 _COLOURS = {
-    int(Exit.CONFORMANT): ("brightgreen", "#17693f"),
-    int(Exit.BROKEN): ("red", "#ad1f14"),
-    int(Exit.HARNESS_ERROR): ("lightgrey", "#5c5b56"),
-    int(Exit.INCONCLUSIVE): ("yellow", "#7a5600"),
+    "pass": ("brightgreen", "#17693f"),
+    "deviation": ("yellowgreen", "#4f6b12"),
+    "fail": ("red", "#ad1f14"),
+    "warn": ("lightgrey", "#5c5b56"),
+    "unknown": ("yellow", "#7a5600"),
 }
+"""By the key of the outcome: as shields.io calls it, and ours."""
 _LETTER = 6.6
 """The width of a letter."""
 _SVG = Markup(
@@ -39,7 +41,7 @@ def message(document: Mapping[str, Any]) -> str:
     """``conformant, level 4``."""
     verdict = document["verdict"]
     partial = verdict["partial"] and verdict["exit_status"] == Exit.INCONCLUSIVE
-    word = "partial run" if partial else VERDICTS[verdict["exit_status"]].word
+    word = "partial run" if partial else outcome(document).word
     return f"{word}, level {verdict['level']['number']}" if verdict["level"] else word
 
 
@@ -50,7 +52,7 @@ def as_svg(document: Mapping[str, Any]) -> str:
     return _SVG.format(
         label=LABEL,
         message=message(document),
-        colour=_COLOURS[document["verdict"]["exit_status"]][1],
+        colour=_COLOURS[outcome(document).key][1],
         width=f"{left + right:.0f}",
         left=f"{left:.0f}",
         right=f"{right:.0f}",
@@ -62,5 +64,5 @@ def as_svg(document: Mapping[str, Any]) -> str:
 
 def as_json(document: Mapping[str, Any]) -> str:
     """The badge as shields.io asks for it."""
-    colour = _COLOURS[document["verdict"]["exit_status"]][0]
+    colour = _COLOURS[outcome(document).key][0]
     return json.dumps({"schemaVersion": 1, "label": LABEL, "message": message(document), "color": colour}) + "\n"

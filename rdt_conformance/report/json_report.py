@@ -14,7 +14,8 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
 import rdt_conformance
-from rdt_conformance.faults_known import known_faults
+from rdt_conformance.deviations import Deviations
+from rdt_conformance.faults_known import known_alarms, known_faults
 from rdt_conformance.paths import data_folder
 from rdt_conformance.report.saving import ReportProblem, save
 from rdt_conformance.results import CheckResult
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from rdt_conformance.target import Target
 
 FORMAT = "rdt-conformance-report"
-VERSION = 1
+VERSION = 2
 FILE_NAME = "report.json"
 
 
@@ -52,6 +53,8 @@ def build(
     results: Sequence[CheckResult],
     environment: Mapping[str, Any],
     benchmarks: Sequence[Mapping[str, Any]] = (),
+    deviations: Deviations | None = None,
+    required: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The whole report, as it is written and as it is read again.
 
@@ -61,6 +64,8 @@ def build(
         results: what the verdict was drawn from.
         environment: `rdt_conformance.environment.environment`, and the run's ``seed``, ``profile`` and ``engines``.
         benchmarks: each a `rdt_conformance.bench.results.CellResult` as JSON-ready data.
+        deviations: those that the user's file lists; None if there is none.
+        required: what else the user asks for.
 
     Raises:
         ReportProblem: it would break its own schema.
@@ -78,7 +83,10 @@ def build(
         "clauses": clauses_json(verdict),
         "checks": [result.to_json() for result in results],
         "benchmarks": list(benchmarks),
+        "deviations": deviations and deviations.to_json(),
+        "required": list(required),
         "faults": [asdict(fault) for fault in known_faults()],
+        "alarms": known_alarms(),
     }
     try:
         # Through JSON and back, so that what is digested and checked is what a reader will see.
@@ -127,6 +135,8 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
         "next_level": _rung(verdict.next_level),
         "next_blocked_by": [asdict(obstacle) for obstacle in verdict.next_blocked_by],
         "warnings": [f"{r.clause.id} SHOULD broken on {r.engine}: {r.reason}" for r in verdict.warnings],
+        "deviations": [_deviation(result) for result in verdict.deviations],
+        "unmet": list(verdict.unmet),
         "harness_errors": [asdict(error) for error in verdict.harness_errors],
         "counts": asdict(verdict.counts),
     }
@@ -163,10 +173,22 @@ def _clause(rows: Sequence[ClauseResult]) -> dict[str, Any]:
         "since": clause.since,
         "untested": clause.untested,
         "results": [
-            {"engine": row.engine, "status": row.status.value, "reason": row.reason, "checks": list(row.checks)}
+            {
+                "engine": row.engine,
+                "status": row.status.value,
+                "reason": row.reason,
+                "checks": list(row.checks),
+                "hidden_by": list(row.hidden_by),
+            }
             for row in rows
         ],
     }
+
+
+def _deviation(result: ClauseResult) -> dict[str, Any]:
+    assert result.deviation is not None, result
+    entry = result.deviation.to_json()
+    return {**entry, "engine": result.engine, "level": result.clause.level.value, "happened": result.reason}
 
 
 def footer(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,10 @@ def _lines(run: RunView) -> Iterator[str]:
     yield from _facts(run)
     yield ""
     yield from _areas(run)
+    yield from _listing("### Demands not met", [_plain(line) for line in run.verdict["unmet"]])
     for number, entry in enumerate(run.broken):
         yield from _at_length(entry) if number < FULL_ENTRIES else _in_a_line(entry)
+    yield from _listing("### ≈ Deviations, listed and accepted", map(_deviation, run.verdict["deviations"]))
     yield from _unknown(run)
 
 
@@ -59,6 +61,9 @@ def _facts(run: RunView) -> Iterator[str]:
     yield "|---|---|"
     if not verdict["partial"]:
         yield f"| level | {level} |"
+    for fact in run.target["facts"]:
+        if fact["name"] == "fits Ray":
+            yield f"| {fact['name']} | {_plain(fact['value'])} |"
     yield f"| engines | {_plain(listed(run.engines))} |"
     profile, seed = (_plain(run.environment[name]) for name in ("profile", "seed"))
     yield f"| run | profile {profile}, seed {seed}, {_plain(run.packages)} |"
@@ -107,14 +112,21 @@ def _title(entry: BrokenClause) -> str:
     return f"{_plain(entry.clause['id'])} {entry.clause['level']} broken on {_plain(entry.engines)}"
 
 
+def _deviation(entry: Mapping[str, Any]) -> str:
+    what = f"**{_plain(entry['clause'])}** {entry['level']} broken on {_plain(entry['engine'])}"
+    accepted = f"{_plain(entry['reason'])} ({_plain(entry['link'])})"
+    return f"{what}: {_plain(entry['happened'], 200)} Accepted until {entry['expires']}: {accepted}"
+
+
+def _listing(title: str, lines: Iterable[str]) -> Iterator[str]:
+    """A heading and a list under it; nothing if that is empty."""
+    items = [f"- {line}" for line in lines]
+    yield from ["", title, "", *items] if items else []
+
+
 def _unknown(run: RunView) -> Iterator[str]:
-    if run.unknown:
-        yield ""
-        yield "### ? Unknown"
-        yield ""
-    for reason, entries in run.unknown:
-        ids = list(dict.fromkeys(clause for clause, _ in entries))
-        yield f"- {_plain(few(ids, 12))}: {_plain(reason)}"
+    ids = [(list(dict.fromkeys(clause for clause, _ in entries)), reason) for reason, entries in run.unknown]
+    yield from _listing("### ? Unknown", [f"{_plain(few(clauses, 12))}: {_plain(reason)}" for clauses, reason in ids])
 
 
 def _plain(text: object, longest: int = LONGEST) -> str:

@@ -8,7 +8,9 @@ from typing import Any
 from rdt_conformance import contract, verdict as judging
 from rdt_conformance.capabilities import Capabilities
 from rdt_conformance.contract_types import Applies, Area, Clause, Level
+from rdt_conformance.deviations import Deviations
 from rdt_conformance.report.json_report import clauses_json, verdict_json
+from rdt_conformance.requirements import Requirements
 from rdt_conformance.results import CheckResult
 from rdt_conformance.verdict import Verdict
 
@@ -19,12 +21,16 @@ def judge(document: Mapping[str, Any]) -> Verdict:
     Args:
         document: what `rdt_conformance.report.json_report.read` returned.
     """
+    capabilities = Capabilities.from_json(document["target"]["capabilities"])
+    listed = document["deviations"]
     return judging.judge(
         [CheckResult.from_json(check) for check in document["checks"]],
-        Capabilities.from_json(document["target"]["capabilities"]),
+        capabilities,
         document["verdict"]["engines"],
         selected_all=not document["verdict"]["partial"],
         register=contract.register(map(_clause, document["clauses"])),
+        deviations=Deviations.from_json(listed) if listed else None,
+        required=Requirements(tuple(document["required"]), capabilities),
     )
 
 

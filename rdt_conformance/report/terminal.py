@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rdt_conformance.contract import Area, Level
+from rdt_conformance.deviations import Deviation
 from rdt_conformance.report import paragraph
 from rdt_conformance.results import Failure
 from rdt_conformance.verdict import ClauseResult, Exit, Status, Verdict, worst
@@ -54,6 +55,8 @@ def write(
         _area_table(verdict),
         _broken(verdict, Level.MUST, "red", width),
         _broken(verdict, Level.SHOULD, "yellow", width),
+        _deviations(verdict, width),
+        _unmet(verdict, width),
         _harness_errors(verdict, width),
         _unknown(verdict, width),
         _facts(verdict, width),
@@ -71,6 +74,9 @@ def _head(verdict: Verdict, target: Target, width: int) -> Iterator[Line]:
     if not verdict.partial:
         yield from _plain(textwrap.wrap(_level(verdict), width))
     yield from _plain(paragraph("transport", f"{target.spec} on {listed(verdict.engines)}", width))
+    for fact in target.facts:
+        if fact.name == "fits Ray":
+            yield from _plain(paragraph("fits Ray", f"{fact.value} [{fact.learnt_from}]", width))
 
 
 def _level(verdict: Verdict) -> str:
@@ -91,6 +97,8 @@ def _area_table(verdict: Verdict) -> Iterator[Line]:
     for rows in verdict.by_clause().values():
         statuses[rows[0].clause.area][worst(rows)] += 1
     columns = {Status.PASS: "pass", Status.FAIL: "fail", Status.UNKNOWN: "unknown", Status.NOT_APPLICABLE: "n.a."}
+    if verdict.deviations:
+        columns[Status.DEVIATION] = "listed"
     yield "area         " + "".join(f"{title:>9}" for title in columns.values()), {"bold": True}
     for area, counter in statuses.items():
         if counter:
@@ -135,6 +143,36 @@ def _clearest(rows: Sequence[ClauseResult]) -> Failure:
     return min((row.failures[0] for row in rows), key=lambda failure: (failure.flaky, len(failure.history)))
 
 
+def _deviations(verdict: Verdict, width: int) -> Iterator[Line]:
+    """What is broken and listed, apart from what is broken."""
+    by_entry: dict[Deviation, list[ClauseResult]] = {}
+    for result in verdict.deviations:
+        if result.deviation is not None:
+            by_entry.setdefault(result.deviation, []).append(result)
+    if by_entry:
+        yield "deviations, listed and accepted:", {"yellow": True}
+    for entry, rows in by_entry.items():
+        title = f"{entry.clause} {rows[0].clause.level.value} broken{_on([row.engine for row in rows], verdict)}:"
+        yield from _plain(paragraph(title, rows[0].reason, width, indent=INDENT))
+        accepted = f"{entry.reason} ({entry.link})"
+        yield from _plain(paragraph(f"until {entry.expires}:", accepted, width, indent=2 * INDENT))
+        hidden = [
+            r for r in verdict.clauses if entry.clause in r.hidden_by and r.engine in {row.engine for row in rows}
+        ]
+        if hidden:
+            ids = few(list(dict.fromkeys(r.clause.id for r in hidden)), 12)
+            yield from _plain(paragraph("not looked at because of it:", ids, width, indent=2 * INDENT))
+
+
+def _unmet(verdict: Verdict, width: int) -> Iterator[Line]:
+    if verdict.unmet:
+        yield "demands that are not met:", {"red": True}
+    for line in verdict.unmet:
+        yield from _plain(
+            textwrap.wrap(line, width, initial_indent=" " * INDENT, subsequent_indent=" " * 2 * INDENT), red=True
+        )
+
+
 def _harness_errors(verdict: Verdict, width: int) -> Iterator[Line]:
     if verdict.harness_errors:
         yield "harness errors: our fault, not the transport's; please report them", {"red": True}
@@ -156,11 +194,11 @@ def _unknown(verdict: Verdict, width: int) -> Iterator[Line]:
     elsewhere = [rows[0] for rows in verdict.by_clause().values() if all(row.elsewhere for row in rows)]
     for title, group in (
         ("unknown:", [result for result in unknown if not result.excused]),
-        ("not tested, for the reasons in the register:", [result for result in unknown if result.excused]),
+        ("not tested, for the reasons in the register:", [result for result in unknown if result.clause.untested]),
         (f"not run on {listed(verdict.engines)}:", elsewhere),
     ):
         if group:
-            yield title, {"yellow": group is not elsewhere and not group[0].excused}
+            yield title, {"yellow": title == "unknown:"}
         for reason, engines in _by_reason(group).items():
             where = "; ".join(
                 few(ids, 12) + ("" if group is elsewhere else _on(names, verdict))

@@ -27,11 +27,13 @@ class Shown:
 PASS = Shown("pass", "✓", "pass")
 FAIL = Shown("fail", "✕", "fail")
 WARN = Shown("warn", "!", "warning")
+DEVIATION = Shown("deviation", "≈", "listed deviation")
 UNKNOWN = Shown("unknown", "?", "unknown")
 NOT_TESTED = Shown("untested", "○", "not tested")
+HIDDEN = Shown("untested", "○", "hidden by a deviation")
 ELSEWHERE = Shown("na", "·", "needs another engine")
 NOT_APPLICABLE = Shown("na", "-", "not applicable")
-LEGEND = (FAIL, WARN, UNKNOWN, NOT_TESTED, PASS, ELSEWHERE, NOT_APPLICABLE)
+LEGEND = (FAIL, DEVIATION, WARN, UNKNOWN, HIDDEN, NOT_TESTED, PASS, ELSEWHERE, NOT_APPLICABLE)
 """Every status, the worst first."""
 
 VERDICTS = {
@@ -40,6 +42,25 @@ VERDICTS = {
     int(Exit.HARNESS_ERROR): Shown("warn", "!", "no verdict"),
     int(Exit.INCONCLUSIVE): Shown("unknown", "?", "inconclusive"),
 }
+
+DEVIATING = Shown("deviation", "≈", "conformant with deviations")
+UNMET = Shown("fail", "✕", "demand not met")
+
+
+def outcome(document: Mapping[str, Any]) -> Shown:
+    """How the verdict of a report looks."""
+    verdict = document["verdict"]
+    match verdict["exit_status"]:
+        case Exit.CONFORMANT if verdict["deviations"]:
+            return DEVIATING
+        case Exit.BROKEN if not any(
+            clause["level"] == "MUST" and result["status"] == "fail"
+            for clause in document["clauses"]
+            for result in clause["results"]
+        ):
+            return UNMET
+        case status:
+            return VERDICTS[status]
 
 
 _UNSHOWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -66,6 +87,10 @@ def shown(clause: Mapping[str, Any], result: Mapping[str, Any]) -> Shown:
             return PASS
         case "fail":
             return FAIL if clause["level"] == "MUST" else WARN
+        case "deviation":
+            return DEVIATION
+        case "unknown" if result["hidden_by"]:
+            return HIDDEN
         case "unknown":
             return NOT_TESTED if clause["untested"] else UNKNOWN
         case _:
@@ -119,7 +144,12 @@ class BrokenClause:
     @property
     def engines(self) -> str:
         """Where it does not hold: ``local and ray``."""
-        return listed([result["engine"] for result in self.clause["results"] if result["status"] == "fail"])
+        return listed(engines_of(self.clause, "fail", "deviation"))
+
+
+def engines_of(clause: Mapping[str, Any], *statuses: str) -> list[str]:
+    """The engines on which a clause has one of these statuses."""
+    return [result["engine"] for result in clause["results"] if result["status"] in statuses]
 
 
 class RunView:
@@ -138,7 +168,7 @@ class RunView:
         self.clauses: Sequence[Mapping[str, Any]] = document["clauses"]
         self.engines: Sequence[str] = self.verdict["engines"]
         self.checks = [CheckResult.from_json(check) for check in document["checks"]]
-        self.outcome = VERDICTS[self.verdict["exit_status"]]
+        self.outcome = outcome(document)
         word, _, rest = self.verdict["headline"].partition(": ")
         self.word = word[:1].upper() + word[1:]
         """``Not conformant``"""
@@ -165,12 +195,21 @@ class RunView:
 
     @cached_property
     def broken(self) -> list[BrokenClause]:
-        """The clauses that do not hold: those with MUST first."""
-        found = [entry for clause in self.clauses if (entry := self._broken(clause))]
-        return sorted(found, key=lambda entry: entry.status is not FAIL)
+        """The clauses that do not hold: those with MUST first. Listed deviations are told apart."""
+        broken = [entry for entry in self._found if entry.status is not DEVIATION]
+        return sorted(broken, key=lambda entry: entry.status is not FAIL)
+
+    @cached_property
+    def deviating(self) -> list[BrokenClause]:
+        """The clauses that do not hold only where that is listed."""
+        return [entry for entry in self._found if entry.status is DEVIATION]
+
+    @cached_property
+    def _found(self) -> list[BrokenClause]:
+        return [entry for clause in self.clauses if (entry := self._broken(clause))]
 
     def _broken(self, clause: Mapping[str, Any]) -> BrokenClause | None:
-        engines = [result["engine"] for result in clause["results"] if result["status"] == "fail"]
+        engines = engines_of(clause, "fail", "deviation")
         failures = [
             Broken(clause, check.engine, check.name, failure)
             for check in self.checks
@@ -192,6 +231,11 @@ class RunView:
     def untested(self) -> list[tuple[str, list[tuple[str, str]]]]:
         """The same for those that the register itself excuses."""
         return self._by_reason(NOT_TESTED)
+
+    @cached_property
+    def hidden(self) -> list[tuple[str, list[tuple[str, str]]]]:
+        """The same for those that no check came to because a listed deviation ended it."""
+        return self._by_reason(HIDDEN)
 
     @cached_property
     def elsewhere(self) -> list[tuple[str, list[tuple[str, str]]]]:
@@ -231,6 +275,25 @@ class RunView:
         """``ray 2.60.0, torch 2.9.0``: what tells two runs apart at a glance."""
         packages = self.environment["packages"]
         return ", ".join(f"{name} {packages[name]}" for name in ("ray", "torch") if packages.get(name))
+
+    @property
+    def alarms(self) -> str:
+        """How often the suite was wrong about transports that are right; nothing if that was not counted."""
+        counted = self.document["alarms"]
+        if not counted:
+            return ""
+        runs, hits = (sum(entry[key] for entry in counted) for key in ("runs", "hits"))
+        right = count(len({entry["transport"] for entry in counted}), "transport")
+        return f"Of {count(runs, 'run')} on {right} that are right, {hits or 'none'} called one of them broken."
+
+    @staticmethod
+    def caught(fault: Mapping[str, Any]) -> str:
+        """``quick: 20 of 20, in 1.4 s``."""
+        tries = [
+            f"{tried['profile']}: {tried['hits']} of {tried['runs']}, in {tried['seconds']:.1f} s"
+            for tried in fault["tried"]
+        ]
+        return "; ".join(tries) or "not counted"
 
     def faults_of(self, clauses: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """What the suite is known to catch that breaks one of these clauses."""

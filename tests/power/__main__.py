@@ -24,10 +24,9 @@ import faulty_runs
 from suite_run import run_suite_forked
 
 from rdt_conformance.engines.ray_session import RaySession
+from rdt_conformance.power import Tally, load, save
 from rdt_conformance.words import count
 from reference_transports.faulty import FILES
-
-from .record import Tally, load, save, sources_of
 
 GOOD = ("inline", "shared-memory", "cross-memory", "socket-pull", "tcp", "gloo")
 
@@ -38,7 +37,7 @@ def main() -> None:
     tallies = load()
     wanted = [tally for tally in _wanted(options) if options.only in tally.target]
     for tally in wanted:
-        if (known := tallies.get(tally.key)) and known.sources == tally.sources:
+        if (known := tallies.get(tally.key)) and known.text == tally.text:
             tally.hits, tally.seconds = known.hits, known.seconds
         tallies[tally.key] = tally
     missing = [tally for tally in wanted if len(tally.hits) < options.runs]
@@ -59,10 +58,10 @@ def main() -> None:
 
 def _wanted(options: argparse.Namespace) -> Iterator[Tally]:
     for profile in options.profiles:
-        for target, transport in faulty_runs.TARGETS.items():
+        for target in faulty_runs.TARGETS:
             if profile == "standard" or faulty_runs.needed_profile(target) == "quick":
                 clause = faulty_runs.broken_by(target).id
-                yield Tally(target, profile, faulty_runs.engine_of(target), clause, sources_of(transport, clause))
+                yield Tally(target, profile, faulty_runs.engine_of(target), clause, faulty_runs.text_of(target))
         for target in GOOD:
             yield Tally(target, profile, "local")
 

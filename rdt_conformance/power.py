@@ -1,18 +1,18 @@
-"""What is kept of the runs: ``reports/power.json``, which goes along with every release."""
+"""How likely the suite catches what is wrong: the record of its runs on transports of which that is known.
+
+``reports/power.json`` goes along with every release; ``make power`` makes the runs.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 import json
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from statistics import median
 from typing import Any
 
-from rdt_conformance.coverage import all_checks
 from rdt_conformance.paths import data_folder
 
-PATH = data_folder("reports") / "power.json"
+FILE_NAME = "power.json"
 
 
 @dataclass
@@ -25,8 +25,8 @@ class Tally:
     engine: str
     clause: str = ""
     """The one that it breaks; empty for a good one."""
-    sources: str = ""
-    """Stands for the text of the faulty transport and of the checks that shall catch it: other text, other numbers."""
+    text: str = ""
+    """Stands for the text of the faulty transport and of the checks that shall catch it: other text, other chances."""
     hits: list[bool] = field(default_factory=list)
     """Whether each run, in the order of its seeds from 1, said that the clause is broken; of a good transport, that any
     is."""
@@ -34,26 +34,31 @@ class Tally:
     """How long each took, its start and its report included."""
 
     @property
+    def summary(self) -> dict[str, Any]:
+        """As it is shown."""
+        return {
+            "profile": self.profile,
+            "engine": self.engine,
+            "runs": len(self.hits),
+            "hits": sum(self.hits),
+            "seconds": median(self.seconds),
+        }
+
+    @property
     def key(self) -> tuple[str, str, str]:
         """What there is one tally of."""
         return self.target, self.profile, self.engine
 
 
-def sources_of(transport: type[Any], clause: str) -> str:
-    """The `Tally.sources` of a faulty transport that breaks this clause."""
-    bodies = [inspect.getsource(check.body) for check in all_checks() if clause in check.clauses]
-    return hashlib.sha256("\0".join([inspect.getsource(transport), *bodies]).encode()).hexdigest()[:16]
-
-
-def load(path: Path = PATH) -> dict[tuple[str, str, str], Tally]:
+def load() -> dict[tuple[str, str, str], Tally]:
     """What is on record."""
-    if not path.exists():
-        return {}
-    tallies = [Tally(**entry) for entry in json.loads(path.read_text())["tallies"]]
-    return {tally.key: tally for tally in tallies}
+    text = (data_folder("reports") / FILE_NAME).read_text(encoding="utf-8")
+    tallies = [Tally(**entry) for entry in json.loads(text)["tallies"]]
+    return {tally.key: tally for tally in tallies if tally.hits}
 
 
-def save(tallies: dict[tuple[str, str, str], Tally], path: Path = PATH) -> None:
+def save(tallies: dict[tuple[str, str, str], Tally]) -> None:
     """Put it on record, one line for each so that a change is easy to read."""
+    path = data_folder("reports") / FILE_NAME
     lines = ",\n".join(json.dumps(asdict(tallies[key])) for key in sorted(tallies))
     path.write_text(f'{{"tallies": [\n{lines}\n]}}\n')

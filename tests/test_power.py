@@ -1,0 +1,42 @@
+"""The record of what the suite can catch is of all faulty transports, as they are, and says what is promised of it."""
+
+from __future__ import annotations
+
+import pytest
+from faulty_runs import TARGETS, broken_by, needed_profile, text_of
+
+from rdt_conformance import power
+from rdt_conformance.power import Tally
+
+TALLIES = power.load()
+LEAST_CAUGHT = {"quick": 0.9, "standard": 0.99}
+"""The part of the runs of a profile in which a faulty transport is caught."""
+
+
+@pytest.mark.parametrize("target", sorted(TARGETS))
+def test_every_faulty_transport_is_on_record_as_it_is(target: str) -> None:
+    tallies = [tally for tally in TALLIES.values() if tally.target == target]
+    again = f"make power POWER_ARGS=--only={target.partition(':')[2]}"
+    assert needed_profile(target) in {tally.profile for tally in tallies}, f"not on record: {again}"
+    told = {(tally.clause, tally.text) for tally in tallies}
+    assert told == {(broken_by(target).id, text_of(target))}, f"it or its checks have changed: {again}"
+
+
+@pytest.mark.parametrize("profile", sorted(LEAST_CAUGHT))
+def test_what_is_wrong_is_caught(profile: str) -> None:
+    missed = {
+        tally.target: f"{sum(tally.hits)} of {len(tally.hits)}"
+        for tally in _of(profile)
+        if tally.clause and sum(tally.hits) < LEAST_CAUGHT[profile] * len(tally.hits)
+    }
+    assert not missed
+
+
+@pytest.mark.parametrize("profile", sorted(LEAST_CAUGHT))
+def test_what_is_right_is_not_slandered(profile: str) -> None:
+    good = [tally for tally in _of(profile) if not tally.clause]
+    assert good and not any(any(tally.hits) for tally in good)
+
+
+def _of(profile: str) -> list[Tally]:
+    return [tally for tally in TALLIES.values() if tally.profile == profile and tally.hits]
