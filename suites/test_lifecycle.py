@@ -16,6 +16,8 @@ def test_a_produced_object_is_consumed(case: Case) -> None:
     payload = case.draw(case.payloads(), "payload")
     if case.bench.carries.avoid:
         case.fact("not sent by checks that are not about it", sorted(case.bench.carries.avoid))
+    if further := case.bench.carries.further:
+        case.fact("actors are placed", f"{case.bench.carries.spread.value}, as further apart {further}")
     source, destination = case.actors(2)
     case.arrived(case.ok(destination.consume(source.produce(payload))), payload)
 

@@ -42,6 +42,8 @@ class Carries:
     """The transport refuses every plain payload there is, and not only those that most checks send."""
     spread: Spread = Spread.NODES
     """How far apart it lets actors be: where they are further apart than that, it raises an error."""
+    further: str = ""
+    """That error, in words."""
     driver_refusal: str = ""
     """The error that it raises where the driver shares or receives an object, if it carries between actors. That is for
     L12 to say, and other checks then leave the driver out."""
@@ -63,9 +65,11 @@ def find_out(bench: Bench) -> Carries:
                 nothing=True,
             )
         plainest = prober.carries(bench.kind.simple(256))
-        if prober.raised is not None:
+        further = ""
+        if (raised := prober.raised) is not None:
             prober = _closer(prober, bench)
             plainest = prober.spread is not Spread.NODES
+            further = _in_words(raised) if plainest else ""
         refused = prober.refused
         if not plainest and refused is None:
             return Carries()
@@ -78,7 +82,9 @@ def find_out(bench: Bench) -> Carries:
     if refused is None:
         avoid = frozenset(name for name, carried in traits.items() if not carried)
         apart_only = _apart_only(bench, prober.spread) if plainest else ""
-        return Carries(avoid, spread=prober.spread, apart_only=apart_only, driver_refusal=driver_refusal)
+        return Carries(
+            avoid, spread=prober.spread, further=further, driver_refusal=driver_refusal, apart_only=apart_only
+        )
     nothing = not any(traits.values())
     what = (
         "not even one plain tensor could be sent"

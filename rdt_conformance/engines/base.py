@@ -39,7 +39,7 @@ class Spread(enum.Enum):
 
     NODES = "over nodes and their GPUs"
     """One actor after the other on the next node, and on the next GPU if actors have GPUs."""
-    GPUS = "over the GPUs of one node"
+    GPUS = "on one node, over its GPUs if they have any"
     NOTHING = "on one GPU of one node"
 
 
