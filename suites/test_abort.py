@@ -157,7 +157,7 @@ def test_aborts_may_be_repeated(case: Case) -> None:
 
 @check("A5", situational=("A5",))
 def test_abort_of_one_transfer_leaves_others_undisturbed(case: Case) -> None:
-    source, destination, other = case.actors(3)
+    source, destination, other = case.actors(3, first_at_one_end=True)
     same_object = case.draw(st.booleans(), "both of the same object")
     way, beside = case.draw(_pairs(case), "to be aborted, and to go on")
     # What tells two one-sided transfers of one object into one process apart is not for the transport to know.

@@ -95,7 +95,7 @@ def test_the_same_buffers_are_filled_again_and_again(case: Case) -> None:
 @check("B5")
 def test_buffers_on_another_type_of_device(case: Case) -> None:
     payload = case.draw(case.payloads(max_bytes=5000), "payload")
-    here = "cpu" if case.bench.device == "cuda" else "cuda"
+    here = _other_device(case)
     source, destination = case.actors(2)
     ref = source.produce(payload, case.bench.device)
     given = destination.make(_buffers_of_each, case.kind, [payload], here)
@@ -107,6 +107,23 @@ def test_buffers_on_another_type_of_device(case: Case) -> None:
         case.require(
             bool(str(error)), "B5", f"buffers on {here} were refused by a {type(error).__name__} without words"
         )
+
+
+@check("B5")
+def test_a_get_onto_another_type_of_device(case: Case) -> None:
+    """Ray then brings fresh buffers on that device."""
+    payload = case.draw(case.payloads(max_bytes=5000), "payload")
+    here = _other_device(case)
+    (source,) = case.actors(1)
+    getting = case.driver.get_onto(source.produce(payload, case.bench.device), here)
+    error = case.error(getting, "B5")
+    if error is not None:
+        case.require(bool(str(error)), "B5", f"a get onto {here} was refused by a {type(error).__name__} without words")
+        return
+    received = case.ok(getting).part(0)
+    case.arrived(received, payload, clause="B5")
+    on = received.apply(_device_types)
+    case.require(on == [here], "B5", f"tensors that were to be got onto {here} are on {' and '.join(on)}")
 
 
 @check("B6")
@@ -122,6 +139,14 @@ def test_buffers_that_do_not_fit_are_refused(case: Case) -> None:
     case.require(not accepted, "B6", f"buffers for {expected!r} were accepted for {sent!r}")
     written = given.differences(expected.inverse())
     case.require(not written, "B6", lambda: f"the buffers were refused after they had been written to: {written[0]}")
+
+
+def _other_device(case: Case) -> str:
+    return "cpu" if case.bench.device == "cuda" else "cuda"
+
+
+def _device_types(tensors: Sequence[Any]) -> list[str]:
+    return sorted({tensor.device.type for tensor in tensors})
 
 
 @dataclass(frozen=True)

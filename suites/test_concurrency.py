@@ -87,7 +87,7 @@ def test_many_receivers_of_many_objects(case: Case) -> None:
     receivers = case.draw(st.integers(3, case.budget.most_actors - 1), "receivers")
     count = case.draw(st.integers(8, 16), "objects")
     nbytes = case.draw(st.sampled_from([4096, 16, 1 << 18]), "bytes of each")
-    source, *destinations = case.actors(receivers + 1)
+    source, *destinations = case.actors(receivers + 1, first_at_one_end=True)
     payloads = [case.payload(nbytes, seed=number) for number in range(count)]
     with stirred(case, source, *destinations):
         refs = [source.produce(payload) for payload in payloads]

@@ -47,7 +47,7 @@ def test_freeing_works_however_often_the_object_was_received(case: Case) -> None
     payload = case.draw(case.payloads(), "payload")
     source = case.draw(st.sampled_from(_sources(case)), "source")
     ways = case.draw(st.lists(_ways(case), max_size=3), "received as")
-    destinations = case.actors(3)[1:]
+    destinations = case.actors(3, first_at_one_end=True)[1:]
     shared = _share(case, source, payload)
     for way, destination in zip(ways, itertools.cycle(destinations), strict=False):
         _receive(case, shared, destination, way)
@@ -96,7 +96,7 @@ def test_what_was_received_outlives_the_object(case: Case) -> None:
     payload = case.draw(case.payloads(), "payload")
     way = case.draw(_ways(case), "received as")
     newcomers = case.draw(st.integers(1, 3), "new objects afterwards")
-    source, destination, other = case.actors(3)
+    source, destination, other = case.actors(3, first_at_one_end=True)
     shared = _share(case, source, payload)
     received = [_receive(case, shared, receiver, way) for receiver in (destination, other)]
     for held in received:
@@ -230,7 +230,7 @@ def _share_family(case: Case, source: Process, payloads: Sequence[Payload], memb
 def _sources(case: Case) -> list[Process]:
     """Who may share an object: an actor, and the driver by a put."""
     actors = case.actors(1)
-    return [*actors, case.driver] if case.target.one_sided.value else actors
+    return [*actors, case.driver] if case.driver_takes_part else actors
 
 
 def _ways(case: Case) -> st.SearchStrategy[str]:
@@ -300,7 +300,9 @@ def _roles(case: Case) -> dict[str, Callable[[Case, Payload], object]]:
     }
     if not case.target.one_sided.value:
         return roles
-    roles |= {"objects that were put and got": _put_and_get, "objects that the driver put": _driver_puts}
+    roles["objects that were put and got"] = _put_and_get
+    if case.driver_takes_part:
+        roles["objects that the driver put"] = _driver_puts
     if case.target.takes_buffers and case.error(_get_into_buffers(case, case.payload()), "B1") is None:  # may refuse
         roles["objects got into target buffers"] = lambda case, payload: case.ok(_get_into_buffers(case, payload), "B1")
     return roles
@@ -316,14 +318,16 @@ def _consume(case: Case, payload: Payload) -> None:
 
 def _consume_in_many(case: Case, payload: Payload) -> None:
     ref = _produce(case, payload)
-    for arriving in [destination.consume(ref) for destination in case.actors(4)[1:]]:
+    destinations = case.actors(4, first_at_one_end=True)[1:]
+    for arriving in [destination.consume(ref) for destination in destinations]:
         case.ok(arriving, "L2")
 
 
 def _put_and_get(case: Case, payload: Payload) -> None:
     source, destination = case.actors(2)
     ref = case.ok(source.put(_built(case, source, payload)), "L12")
-    case.ok(case.driver.get(ref), "L12")
+    if case.driver_takes_part:
+        case.ok(case.driver.get(ref), "L12")
     case.ok(destination.get(ref), "L2")
 
 

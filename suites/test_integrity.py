@@ -104,7 +104,7 @@ def test_any_tensors_arrive_or_are_refused(case: Case) -> None:
 @check("D4")
 def test_the_sources_tensors_stay_as_they_are(case: Case) -> None:
     payload = case.draw(case.kind.payloads(device=case.bench.device, min_tensors=1, max_bytes=5000), "payload")
-    source, *destinations = case.actors(3)
+    source, *destinations = case.actors(3, first_at_one_end=True)
     obj_id = case.world.new_object_id()
     tensors = source.build(payload, case.bench.device)
     metadata = _accepted(case, source, obj_id, tensors)
@@ -123,7 +123,7 @@ def test_the_sources_tensors_stay_as_they_are(case: Case) -> None:
 def test_copies_of_different_receivers_are_independent(case: Case) -> None:
     """The same actor receives twice, another one once; one of the three then writes into what it got."""
     payload = case.payload(case.draw(st.integers(1, 5000), "bytes"), case.draw(st.integers(1, 3), "tensors"))
-    source, one, other = case.actors(3)
+    source, one, other = case.actors(3, first_at_one_end=True)
     tensors = source.build(payload, case.bench.device)
     ref = source.produce(tensors)
     arrived = [case.ok(receiver.consume(ref), DELIVERY).part(0) for receiver in (one, one, other)]

@@ -16,6 +16,8 @@ def test_a_produced_object_is_consumed(case: Case) -> None:
     payload = case.draw(case.payloads(), "payload")
     if case.bench.carries.avoid:
         case.fact("not sent by checks that are not about it", sorted(case.bench.carries.avoid))
+    if further := case.bench.carries.further:
+        case.fact("actors are placed", f"{case.bench.carries.spread.value}, as further apart {further}")
     source, destination = case.actors(2)
     case.arrived(case.ok(destination.consume(source.produce(payload))), payload)
 
@@ -31,7 +33,7 @@ def test_a_produced_object_is_consumed_as_keyword_argument(case: Case) -> None:
 def test_one_object_reaches_many_receivers(case: Case) -> None:
     payload = case.draw(case.payloads(), "payload")
     at_once = case.draw(st.booleans(), "all receivers at once")
-    source, *receivers = case.actors(4)
+    source, *receivers = case.actors(4, first_at_one_end=True)
     ref = source.produce(payload)
     arriving = []
     for receiver in receivers:
@@ -60,7 +62,8 @@ def test_live_objects_of_one_source_keep_apart(case: Case) -> None:
     """Ids of puts of one task, and the driver is one, differ in the last 8 of 56 digits only, so they come first."""
     count = case.draw(st.integers(2, 12), "objects")
     payloads = [case.payload(64, seed=number) for number in range(count)]
-    makers = [_put_by_driver, _put_by_actor, _produced] if case.target.one_sided.value else [_produced]
+    makers = [_put_by_driver] if case.driver_takes_part else []
+    makers += [_put_by_actor, _produced] if case.target.one_sided.value else [_produced]
     make = case.draw(st.sampled_from(makers), "made by")
     source, destination = case.actors(2)
     refs = [make(case, source, payload) for payload in payloads]
@@ -123,7 +126,7 @@ def test_a_producers_error_reaches_the_consumer(case: Case) -> None:
 @check("L7")
 def test_a_refusal_reaches_the_consumer(case: Case) -> None:
     """What extract refuses is the producer's error too: it has to come out at the other end, and promptly."""
-    harmless = [refusable for refusable in case.kind.refusable_payloads() if not refusable.may_crash]
+    harmless = [refusable for refusable in case.kind.refusable_payloads(case.bench.device) if not refusable.may_crash]
     refusable = case.draw(st.sampled_from(harmless), "tensors that may be refused")
     source, destination = case.actors(2)
     held = source.build(refusable, case.bench.device)
@@ -146,8 +149,9 @@ def test_one_sided_delivery_needs_no_send(case: Case) -> None:
 @check("L9")
 def test_communicator_metadata_without_actors(case: Case) -> None:
     destination, borrower = case.actors(2)
-    held = case.driver.build(case.payload())
-    obj_id, metadata = case.described(case.driver, held)
+    source = case.driver if case.driver_takes_part else borrower
+    held = source.build(case.payload())
+    obj_id, metadata = case.described(source, held)
     for_driver_put = case.ok(case.driver.communicator(None, destination))
     case.arrived(case.ok(destination.recv(obj_id, metadata, for_driver_put)), case.payload())
     for_get = case.ok(borrower.communicator(None, None))
@@ -174,6 +178,8 @@ def test_delivery_while_the_sources_main_thread_is_busy(case: Case) -> None:
 @check("L12")
 def test_first_use_in_any_role(case: Case) -> None:
     payload = case.payload(case.draw(st.integers(1, 300), "bytes"))
+    refusal = case.bench.carries.driver_refusal
+    case.require(not refusal, "L12", f"the driver cannot share or receive an object: {refusal}")
     roles = [_produce_and_consume]
     if case.target.one_sided.value:
         roles += [_put_and_get, _driver_puts, _driver_gets, _borrower_gets]

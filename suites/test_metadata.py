@@ -182,7 +182,7 @@ def test_refused_objects_leave_nothing(case: Case) -> None:
 @check("M8")
 def test_what_cannot_be_carried_is_refused_at_once(case: Case) -> None:
     source, destination = case.actors(2)
-    odd = [payload for payload in case.kind.refusable_payloads() if not _endangers_us(case, payload)]
+    odd = [payload for payload in case.kind.refusable_payloads(case.bench.device) if not _endangers_us(case, payload)]
     for payload in [*odd, *_payloads_of_every_kind(case)]:
         _expect_refused_or_carried(case, source, destination, payload)
 
@@ -273,7 +273,10 @@ class _NoTensor:
 
 def _to_be_refused(case: Case) -> list[Buildable]:
     """Tensors that a transport may refuse, and in the end something that none can take."""
-    return [*(what for what in case.kind.refusable_payloads() if not _endangers_us(case, what)), _NoTensor()]
+    return [
+        *(what for what in case.kind.refusable_payloads(case.bench.device) if not _endangers_us(case, what)),
+        _NoTensor(),
+    ]
 
 
 def _is_refused(case: Case, source: Process, tensors: Held) -> bool:

@@ -15,7 +15,7 @@ def test_objects_in_flight_between_two_actors_keep_their_identity(case: Case) ->
     count = case.draw(st.integers(2, 8), "objects")
     payloads = [case.payload(200, seed=number) for number in range(count)]
     payloads_aside = [case.payload(300, seed=count + number) for number in range(count)]
-    source, destination, other = case.actors(3)
+    source, destination, other = case.actors(3, first_at_one_end=True)
     refs = [source.produce(payload) for payload in payloads]
     refs_aside = [other.produce(payload) for payload in payloads_aside]
     arriving = []
@@ -33,7 +33,7 @@ def test_a_receiver_that_comes_late_gets_its_own_object(case: Case) -> None:
     """Two objects go to two receivers, and the one whose object was sent first is the last to ask for it."""
     nbytes = case.draw(st.integers(1, 3000), "bytes of each")
     payloads = [case.payload(nbytes, seed=number) for number in range(2)]
-    source, late, early = case.actors(3)
+    source, late, early = case.actors(3, first_at_one_end=True)
     refs = [source.produce(payload) for payload in payloads]
     with late.busy(lane=Lane.SYSTEM):
         for_late, for_early = late.consume(refs[0]), early.consume(refs[1])

@@ -39,7 +39,7 @@ def test_the_death_of_the_source_ends_a_transfer(case: Case) -> None:
     """Where a transfer does not end by itself, Ray takes it for lost at last and aborts it at the receiver."""
     way = case.draw(st.sampled_from(_receiving_ways(case)), "received as")
     during = case.draw(st.booleans(), "killed in the middle")
-    source, destination, other = case.actors(3)
+    destination, source, other = case.actors(3, first_at_one_end=True)
     case.leave_dirty()
     attempt = Attempt.of_new_object(case, source, destination, way, case.payload(LARGE if during else 5_000))
     if during:
@@ -59,7 +59,7 @@ def test_the_death_of_the_source_ends_a_transfer(case: Case) -> None:
 def test_the_death_of_a_receiver_leaves_the_others_alone(case: Case) -> None:
     """A send that nobody receives any more is aborted by Ray, at the source."""
     way = case.draw(st.sampled_from(complete_ways(case)), "received as")
-    source, destination, other = case.actors(3)
+    source, destination, other = case.actors(3, first_at_one_end=True)
     case.leave_dirty()
     attempt = _lost_in_the_middle(case, source, destination, way)
     if attempt.send is not None:

@@ -199,7 +199,7 @@ def _provocations(case: Case) -> list[Callable[[Case], Exception | None]]:
 
 def _refused_tensors(case: Case) -> Exception | None:
     (source,) = case.actors(1)
-    tame = [each for each in case.kind.refusable_payloads() if not each.may_crash]
+    tame = [each for each in case.kind.refusable_payloads(case.bench.device) if not each.may_crash]
     tensors = source.build(case.draw(st.sampled_from(tame), "tensors that may be refused"), case.bench.device)
     return case.error(source.extract(case.world.new_object_id(), tensors), "M8")
 

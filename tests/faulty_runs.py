@@ -14,25 +14,34 @@ from suite_run import ROOT, SuiteRun, run_suite_forked
 import reference_transports.faulty
 from rdt_conformance.contract import Applies, Area, Clause, clause
 from rdt_conformance.coverage import all_checks
-from reference_transports.faulty import FAULTY, RIGHT_IN_ONE_PROCESS
+from rdt_conformance.options import ENGINES
+from reference_transports.faulty import FAULTY, NEEDS_CUDA, RIGHT_IN_ONE_PROCESS
 
 for module in pkgutil.iter_modules(reference_transports.faulty.__path__):
     importlib.import_module(f"{reference_transports.faulty.__name__}.{module.name}")
 
-TARGETS = {f"{transport.__module__}:{transport.__name__}": transport for transport in FAULTY}
-"""Every faulty transport, by what names it on the command line."""
+_ALL = {f"{transport.__module__}:{transport.__name__}": transport for transport in FAULTY}
+TARGETS = {target: transport for target, transport in _ALL.items() if transport not in NEEDS_CUDA}
+"""Every faulty transport that can be caught without a GPU, by what names it on the command line."""
+GPU_TARGETS = {target: transport for target, transport in _ALL.items() if transport in NEEDS_CUDA}
+"""Those that cannot."""
 CHECKS = all_checks()
 
 
 def broken_by(target: str) -> Clause:
     """The clause that a faulty transport breaks."""
-    return clause(FAULTY[TARGETS[target]])
+    return clause(FAULTY[_ALL[target]])
 
 
 def engine_of(target: str) -> str:
     """The quickest engine on which it does."""
-    possible = broken_by(target).engines - ({"local"} if TARGETS[target] in RIGHT_IN_ONE_PROCESS else set())
-    return next(engine for engine in ("local", "cluster", "ray") if engine in possible)
+    return engines_of(target)[0]
+
+
+def engines_of(target: str) -> list[str]:
+    """The engines on which it does, the quickest first."""
+    possible = broken_by(target).engines - ({"local"} if _ALL[target] in RIGHT_IN_ONE_PROCESS else set())
+    return [engine for engine in ENGINES if engine in possible]
 
 
 def needed_profile(target: str) -> str:
@@ -47,7 +56,7 @@ def _by_sequences(target: str) -> bool:
 def text_of(target: str) -> str:
     """Stands for the text of a faulty transport and of the checks that shall catch it: other text, other chances."""
     bodies = [inspect.getsource(check.body) for check in CHECKS if broken_by(target).id in check.clauses]
-    return _digest([inspect.getsource(TARGETS[target]), *bodies])
+    return _digest([inspect.getsource(_ALL[target]), *bodies])
 
 
 def share(targets: list[str], of: int) -> list[str]:
@@ -83,6 +92,7 @@ def run_checks(
     if _by_sequences(target):
         names = "test_any_sequence_of_steps"
     options = [f"--rdt-profile={profile}", f"--rdt-seed={seed}", f"--rdt-engine={engine}", "-k", names]
+    options += ["--rdt-devices=cuda"] if target in GPU_TARGETS else []
     if address is None:
         return run_suite_forked(folder, target, *options, small=False)
     nodes = 2 if broken.applies is Applies.SEVERAL_NODES else 1

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from rdt_conformance.bench.ceilings import CEILINGS
+from rdt_conformance.bench.ceilings import CEILINGS, ceilings_for
 from rdt_conformance.bench.contents import Contents, Load, as_bytes, flat, read_first
 from rdt_conformance.bench.copies import copies
+from rdt_conformance.bench.gpu_ceilings import GPU_CEILINGS, DeviceCopy, FromHost
 from rdt_conformance.bench.loop import STAGES
 from rdt_conformance.bench.patterns import BothWays, FanOut, UnderBulk
 from rdt_conformance.bench.transports import TransportContender
@@ -213,6 +214,24 @@ def test_a_ceiling_is_verified_as_well(here: Any, name: str) -> None:
     ceiling.cycle(1)
     assert ceiling.wrong(2) != ""
     ceiling.close()
+
+
+@pytest.mark.parametrize("buffers", [False, True])
+@pytest.mark.parametrize("kind", [DeviceCopy, FromHost])
+def test_a_copy_on_a_gpu_is_a_contender(here: Any, kind: type[DeviceCopy], buffers: bool) -> None:
+    """The same with host memory, as far as that can be: what the driver of a GPU does is seen in tests/gpu."""
+    copy = kind(here, flat(300_000, 3, buffers=buffers))
+    for turn in range(1, 4):
+        sample = copy.cycle(turn)
+        assert copy.wrong(turn) == ""
+        assert sum(getattr(sample, stage) for stage in STAGES) == pytest.approx(sample.whole)
+    copy.cycle(4)
+    assert copy.wrong(5) != ""
+
+
+def test_memory_of_gpus_has_limits_of_its_own() -> None:
+    assert ceilings_for("cpu") == list(CEILINGS)
+    assert {"device copy", "copy from host"} <= set(ceilings_for("cuda")) <= set(GPU_CEILINGS)
 
 
 def test_copies_are_counted(here: Any, faulty: str) -> None:

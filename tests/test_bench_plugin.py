@@ -15,7 +15,7 @@ import rdt_conformance.session  # noqa: F401
 import reference_transports.inline  # noqa: F401
 from rdt_conformance import paths
 from rdt_conformance.bench import contests, run as bench_run
-from rdt_conformance.bench.ceilings import CEILINGS
+from rdt_conformance.bench.ceilings import CEILINGS, ceiling
 from rdt_conformance.bench.contents import Load
 from rdt_conformance.bench.loop import Contender
 from rdt_conformance.bench.transports import TransportContender
@@ -72,7 +72,7 @@ class PairHere:
 
     def contender(self, kind: str, name: str, load: Load, objects: int, pattern: str) -> Contender:
         if kind == "ceiling":
-            return CEILINGS[name](self._source, load)
+            return ceiling(name, self._source, load)
         return TransportContender(name, self._source, load, objects=objects, held_against=kind == "held against")
 
     def copies(self, kind: str, spec: str, load: Load) -> float:

@@ -41,6 +41,7 @@ def test_a_transport_that_stays_on_its_node_and_says_so(tmp_path: Path) -> None:
             "ray": "pass",
         }, run.printed
     assert "between nodes: refused: RuntimeError: this works within a node only" in run.printed
+    assert "actors are placed: on one node, over its GPUs if they have any" in run.printed
 
 
 @pytest.fixture

@@ -237,34 +237,6 @@ def test_memory_mapped_read_only_is_noticed(tmp_path):
     ]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-@quick
-@given(KINDS["torch"].payloads(device="cuda", min_tensors=1))
-def test_all_is_watched_on_a_gpu_too(payload):
-    kind = KINDS["torch"]
-    tensors, lifetimes = kind.tracked(payload, "cuda")
-    fingerprint = kind.fingerprint(tensors)
-    buffers, guard = kind.guarded_buffers(payload, "cuda")
-    assert kind.traits(buffers, "cuda") == []
-    kind.overwrite(buffers, payload)
-    assert payload.differences(buffers) == guard.damage() == fingerprint.changes(tensors) == []
-    del tensors
-    assert lifetimes.alive() == 0
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-def test_damage_and_changes_on_a_gpu_are_noticed():
-    kind, payload = KINDS["torch"], KINDS["torch"].simple(200, count=2)
-    buffers, guard = kind.guarded_buffers(payload, "cuda")
-    fingerprint = kind.fingerprint(buffers)
-    buffers[0].as_strided((101,), (1,)).bitwise_not_()
-    assert len(guard.damage()) == 1
-    assert fingerprint.changes(buffers) != []
-    assert kind.share_memory(buffers[0], buffers[0][1:])
-    assert not kind.share_memory(*buffers)
-    assert kind.traits(buffers) == [f"tensor {index}: is on device cuda:0, not cpu" for index in range(2)]
-
-
 @quick
 @given(st.sampled_from(list(KINDS)), st.lists(st.integers(0, 300), min_size=1, max_size=3), st.integers(1, 300))
 def test_a_room_is_allocated_again_at_the_same_address(name, sizes, largest):

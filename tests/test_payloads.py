@@ -324,13 +324,3 @@ def test_the_package_imports_no_array_library():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]", done.stdout
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-@quick
-@given(KINDS["torch"].payloads(device="cuda"))
-def test_payloads_on_a_gpu_are_judged_the_same(payload):
-    tensors = payload.build("cuda")
-    assert all(tensor.is_cuda for tensor in tensors)
-    assert payload.differences([honest_copy(tensor) for tensor in tensors]) == []
-    assert bool(payload.inverse().differences(tensors)) is bool(payload.nbytes)

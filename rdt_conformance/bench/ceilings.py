@@ -14,9 +14,11 @@ import threading
 import time
 
 import numpy as np
+import torch
 
 from rdt_conformance.bench.contents import Bytes, Contents, Load, flat, read_first, tensors_of
-from rdt_conformance.bench.loop import Sample
+from rdt_conformance.bench.gpu_ceilings import GPU_CEILINGS
+from rdt_conformance.bench.loop import Contender, Sample
 from rdt_conformance.bench.process import PATIENCE_SECONDS, Remote
 
 _clock = time.perf_counter
@@ -205,3 +207,15 @@ CEILINGS: dict[str, type[Ceiling]] = {
     "socket": LoopbackSocket,
 }
 """By the names that tables show."""
+
+
+def ceilings_for(device: str) -> list[str]:
+    """The names of those that say something about memory of a type of device, as far as this machine has them."""
+    if device == "cpu":
+        return list(CEILINGS)
+    return [name for name in GPU_CEILINGS if name != "peer copy" or torch.cuda.device_count() > 1]
+
+
+def ceiling(name: str, source: Remote, load: Load) -> Contender:
+    """Build a ceiling of any kind."""
+    return CEILINGS[name](source, load) if name in CEILINGS else GPU_CEILINGS[name](source, load)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import psutil
+import torch
 
 from rdt_conformance.bench.contents import Load, flat
 from rdt_conformance.bench.local import Pattern
@@ -27,6 +28,7 @@ class Cell:
         pattern: how they are carried.
         engine: for whole RDT, what carries it; every engine of the run if empty.
         epochs: how often the contenders are built: more where the first use is what is looked at.
+        device: the one type of device whose memory it is for; any if empty.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Cell:
     pattern: Pattern = "in turn"
     engine: str = ""
     epochs: int = 4
+    device: str = ""
 
     @property
     def id(self) -> str:
@@ -86,8 +89,11 @@ def in_bytes(size: int) -> str:
 
 def why_not(load: Load) -> str:
     """Why this machine cannot do a cell; empty if it can."""
-    available = psutil.virtual_memory().available
-    if _ROOM * load.nbytes > available:
-        needed = in_bytes(_ROOM * load.nbytes)
-        return f"it may take {needed} of memory, and {in_bytes(available)} are available"
+    room = {"memory": psutil.virtual_memory().available}
+    if load.device != "cpu":
+        room["the GPU's memory"] = torch.cuda.mem_get_info(load.device)[0]
+    for what, available in room.items():
+        if _ROOM * load.nbytes > available:
+            needed = in_bytes(_ROOM * load.nbytes)
+            return f"it may take {needed} of {what}, and {in_bytes(available)} are available"
     return ""

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rdt_conformance.bench import gate
-from rdt_conformance.bench.ceilings import CEILINGS
+from rdt_conformance.bench.ceilings import ceilings_for
 from rdt_conformance.bench.cells import Cell, why_not
 from rdt_conformance.bench.contents import Load
 from rdt_conformance.bench.copies import LEAST_BYTES
@@ -130,7 +130,7 @@ class Contests:
         """The transport with the machine's limits."""
         spec = self._target.spec
         again = [_Entrant(f"{spec} {AGAIN}", "again", "transport", spec, self._own)] if self._gated else []
-        names = CEILINGS if cell.pattern == "in turn" else ()
+        names = ceilings_for(self._target.devices.value[0]) if cell.pattern == "in turn" else ()
         limits = [_Entrant(name, "ceiling", "ceiling", name, self._own) for name in names]
         return [_Entrant(spec, "transport", "transport", spec, self._own), *again, *limits]
 

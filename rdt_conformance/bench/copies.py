@@ -6,6 +6,8 @@ import ctypes
 import re
 from pathlib import Path
 
+import torch
+
 from rdt_conformance.bench.contents import Load, flat
 from rdt_conformance.bench.process import Remote
 from rdt_conformance.bench.transports import TransportContender
@@ -17,20 +19,24 @@ _TIMES = 3
 
 
 class Peak:
-    """The largest memory of a process since a moment, above what it had then."""
+    """The largest memory of a process since a moment, above what it had then; with that of its GPU if it uses one."""
 
     def __init__(self) -> None:
-        self._before = 0
+        self._before = self._on_gpu = 0
 
     def begin(self) -> None:
         """Count from now on. What was freed is given back first: it would be filled again without being counted."""
         ctypes.CDLL(None).malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5")
         self._before = self._kibibytes("VmRSS")
+        if torch.cuda.is_initialized():
+            torch.cuda.reset_peak_memory_stats()
+            self._on_gpu = torch.cuda.memory_allocated()
 
     def bytes(self) -> int:
         """The largest memory since, in bytes."""
-        return (self._kibibytes("VmHWM") - self._before) * 1024
+        on_gpu = torch.cuda.max_memory_allocated() - self._on_gpu if torch.cuda.is_initialized() else 0
+        return (self._kibibytes("VmHWM") - self._before) * 1024 + on_gpu
 
     def _kibibytes(self, name: str) -> int:
         found = re.search(rf"^{name}:\s*(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)

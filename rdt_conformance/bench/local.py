@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 
 from rdt_conformance.bench import contents, copies
-from rdt_conformance.bench.ceilings import CEILINGS
+from rdt_conformance.bench.ceilings import ceiling
 from rdt_conformance.bench.contents import Load
 from rdt_conformance.bench.loop import Contender, Sample
 from rdt_conformance.bench.patterns import BothWays, FanOut, UnderBulk
@@ -41,7 +41,7 @@ class Receiver:
 
     def _contender(self, kind: Kind, name: str, load: Load, objects: int, pattern: Pattern) -> Contender:
         if kind == "ceiling":
-            return CEILINGS[name](self._source, load)
+            return ceiling(name, self._source, load)
         held_against = kind == "held against"
         match pattern:
             case "in turn":

@@ -158,7 +158,8 @@ class BenchmarkRun:
         """One test for each cell."""
         spec: BenchmarkSpec | None = getattr(metafunc.function, "__rdt_benchmark__", None)
         if spec is not None:
-            chosen = spec.full if self.only else spec.quick
+            device = self._target.devices.value[0]
+            chosen = [cell for cell in (spec.full if self.only else spec.quick) if cell.device in ("", device)]
             cells = [each for cell in chosen for each in self._on_engines(cell)]
             metafunc.parametrize("cell", cells, ids=[cell.id for cell in cells])
 

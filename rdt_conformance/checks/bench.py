@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rdt_conformance.checks.budget import PROFILES, Budget
 from rdt_conformance.checks.carries import Carries, find_out
-from rdt_conformance.engines.base import Patience
+from rdt_conformance.engines.base import Patience, Spread
 from rdt_conformance.engines.reference.registry import Registration
 from rdt_conformance.engines.reference.worker import AS_IN_RAY, Settings
 from rdt_conformance.engines.world import World
@@ -53,14 +53,17 @@ class Bench:
         self.alone = alone
         self.budget: Budget = PROFILES[profile] if engine == "local" else PROFILES[profile].for_processes()
         self.kind = kind_for(target.data_type.value)
-        self.device: str = target.devices.value[0]
+        self.devices: tuple[str, ...] = target.devices.value
+        """The types of device whose memory is sent."""
+        self.device: str = self.devices[0]
+        """The one that the example at hand sends the memory of."""
         self.patience = Patience()
         self.record: Callable[[CheckResult], None] = lambda result: None
         self._start = start
         self._engine = start(engine, self.registration)
         self._world: World | None = None
         self._hangs = 0
-        self._together = False
+        self._spread = Spread.NODES
         self._transfers_before = 0
         self.replay: Replay | None = None
         """The one example that is to be run again, instead of all that the budget allows."""
@@ -77,10 +80,15 @@ class Bench:
 
     @functools.cached_property
     def carries(self) -> Carries:
-        """What the transport carries at all. From now on one that stays within a node may do so."""
+        """What the transport carries at all. From now on one that stays within a node, or a GPU, may do so."""
         found = find_out(self)
-        self._together = bool(found.one_node)
+        self._spread = found.spread
         return found
+
+    @property
+    def gpus(self) -> int:
+        """Over how many GPUs the actors of a node are spread; 0 if none of them has one."""
+        return self._engine.gpus
 
     def beside(self, engine: str) -> Bench:
         """The same transport on another engine; close it in the end."""
@@ -91,16 +99,16 @@ class Bench:
         digest = hashlib.sha256(f"{self.seed}:{check}:{self.engine}".encode()).digest()
         return int.from_bytes(digest[:8], "big")
 
-    def new_world(self, settings: Settings = AS_IN_RAY, *, used: bool = True, together: bool | None = None) -> World:
+    def new_world(self, settings: Settings = AS_IN_RAY, *, used: bool = True, spread: Spread | None = None) -> World:
         """A fresh world; `release` it in the end.
 
         Args:
             settings: what Ray would read from its environment.
             used: its actors have touched the transport once.
-            together: all of them are on one node; None: only if the transport refuses anything else.
+            spread: how far apart they are; None: as far as the transport does not refuse it.
         """
         first_use = self.kind.simple(16) if used else None
-        return self._engine.new_world(settings, first_use, together=self._together if together is None else together)
+        return self._engine.new_world(settings, first_use, spread=spread or self._spread)
 
     def acquire(self) -> World:
         """A clean world for one example: a fresh one, or that of an earlier example that ended well."""

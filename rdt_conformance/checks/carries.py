@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from rdt_conformance import author, interrupts
-from rdt_conformance.engines.base import Hung, NoProcess, Patience, Pending, origin_of
+from rdt_conformance.engines.base import Hung, NoProcess, Patience, Pending, Spread, origin_of
 from rdt_conformance.engines.reference.errors import ActorDiedError, NeedsRayError, needs_ray
 from rdt_conformance.history import describe_error
 from rdt_conformance.target import type_name
 
 if TYPE_CHECKING:
     from rdt_conformance.checks.bench import Bench
-    from rdt_conformance.engines.world import World
+    from rdt_conformance.engines.world import Process, World
     from rdt_conformance.payloads.base import Payload
 
 T = TypeVar("T")
@@ -40,8 +40,15 @@ class Carries:
     """The exception that this is about, with the author's frames only."""
     nothing: bool = False
     """The transport refuses every plain payload there is, and not only those that most checks send."""
-    one_node: str = ""
-    """The error with which it refuses to go from one node to another, if it does and carries within one."""
+    spread: Spread = Spread.NODES
+    """How far apart it lets actors be: where they are further apart than that, it raises an error."""
+    further: str = ""
+    """That error, in words."""
+    driver_refusal: str = ""
+    """The error that it raises where the driver shares or receives an object, if it carries between actors. That is for
+    L12 to say, and other checks then leave the driver out."""
+    apart_only: str = ""
+    """The error that it raises between actors that share a GPU, if it does and carries between others."""
 
 
 def find_out(bench: Bench) -> Carries:
@@ -58,20 +65,26 @@ def find_out(bench: Bench) -> Carries:
                 nothing=True,
             )
         plainest = prober.carries(bench.kind.simple(256))
-        one_node = ""
-        if prober.raised is not None and bench.target.nodes > 1:
-            one_node, prober = _within_node(prober, bench)
-            plainest = plainest or bool(one_node)
+        further = ""
+        if (raised := prober.raised) is not None:
+            prober = _closer(prober, bench)
+            plainest = prober.spread is not Spread.NODES
+            further = _in_words(raised) if plainest else ""
         refused = prober.refused
         if not plainest and refused is None:
             return Carries()
-        traits = {name: prober.carries(payload) for name, payload in bench.kind.plain_traits(bench.device)}
+        traits = prober.traits()
+        driver_refusal = prober.driver_refusal() if plainest and bench.target.one_sided.value else ""
     except (NeedsRayError, NoProcess):
         return Carries()
     finally:
         prober.close()
     if refused is None:
-        return Carries(frozenset(name for name, carried in traits.items() if not carried), one_node=one_node)
+        avoid = frozenset(name for name, carried in traits.items() if not carried)
+        apart_only = _apart_only(bench, prober.spread) if plainest else ""
+        return Carries(
+            avoid, spread=prober.spread, further=further, driver_refusal=driver_refusal, apart_only=apart_only
+        )
     nothing = not any(traits.values())
     what = (
         "not even one plain tensor could be sent"
@@ -80,23 +93,39 @@ def find_out(bench: Bench) -> Carries:
     )
     data_type = bench.target.data_type
     return Carries(
-        refusal=f"{what}: {origin_of(refused)} raised {describe_error(refused)} "
+        refusal=f"{what}: {_in_words(refused)} "
         f"(data type {type_name(data_type.value)} [{data_type.learnt}], see --rdt-data-type)",
         error=author.traceback_of(refused),
         nothing=nothing,
     )
 
 
-def _within_node(prober: _Prober, bench: Bench) -> tuple[str, _Prober]:
-    """Whether what failed between nodes works within one: the error then, and who goes on, else ``""``."""
-    raised = prober.raised
-    assert raised is not None
-    within = _Prober(bench, together=True)
-    if not within.carries(bench.kind.simple(256)):
+def _closer(prober: _Prober, bench: Bench) -> _Prober:
+    """Who goes on: one whose actors are closer to each other if that helps, else the same."""
+    closer = [Spread.GPUS] if bench.target.nodes > 1 else []
+    closer += [Spread.NOTHING] if bench.gpus > 1 else []
+    for spread in closer:
+        within = _Prober(bench, spread)
+        if within.carries(bench.kind.simple(256)):
+            prober.close()
+            return within
         within.close()
-        return "", prober
+    return prober
+
+
+def _apart_only(bench: Bench, spread: Spread) -> str:
+    """The error with which a transport that carries between GPUs refuses to carry within one; else empty."""
+    if spread is Spread.NOTHING or bench.gpus < 2:
+        return ""
+    prober = _Prober(bench, Spread.NOTHING)
+    prober.carries(bench.kind.simple(256))
+    raised = prober.raised
     prober.close()
-    return f"{origin_of(raised)} raised {describe_error(raised)}", within
+    return "" if raised is None else _in_words(raised)
+
+
+def _in_words(raised: BaseException) -> str:
+    return f"{origin_of(raised)} raised {describe_error(raised)}"
 
 
 class _Raised(Exception):
@@ -110,11 +139,12 @@ class _Raised(Exception):
 class _Prober:
     """Sends payloads in a world of its own, which is replaced whenever a payload has got lost in it."""
 
-    def __init__(self, bench: Bench, *, together: bool = False) -> None:
+    def __init__(self, bench: Bench, spread: Spread = Spread.NODES) -> None:
         self._bench = bench
-        self._together = together
+        self.spread = spread
         self._world: World | None = None
         self._seconds = Patience.call
+        self.device: str = bench.devices[0]
         self.refused: BaseException | None = None
         """The error that refused the last payload, if that is why it was not carried."""
         self.raised: BaseException | None = None
@@ -126,7 +156,7 @@ class _Prober:
         Raises:
             NoProcess: there are no actors.
         """
-        world = self._world = self._bench.new_world(used=False, together=self._together)
+        world = self._world = self._bench.new_world(used=False, spread=self.spread)
         actor, _ = world.actors(2)
         asking = world.driver.has_transport(actor)
         if asking.wait(self._seconds) and asking.error(self._seconds) is None:
@@ -143,7 +173,7 @@ class _Prober:
         """
         interrupts.check()
         self.refused = self.raised = None
-        world = self._world = self._world or self._bench.new_world(used=False, together=self._together)
+        world = self._world = self._world or self._bench.new_world(used=False, spread=self.spread)
         carried = again = False
         try:
             carried = self._round_trip(world, payload)
@@ -161,10 +191,41 @@ class _Prober:
             self.close()
         return carried
 
+    def traits(self) -> dict[str, bool]:
+        """Of every trait of plain payloads, whether tensors that have it arrive exactly from every type of device."""
+        found: dict[str, bool] = {}
+        for device in self._bench.devices:
+            self.device = device
+            for name, payload in self._bench.kind.plain_traits(device):
+                found[name] = self.carries(payload) and found.get(name, True)
+        return found
+
+    def driver_refusal(self) -> str:
+        """The error with which the driver cannot share an object, or receive one of an actor; empty if it can both."""
+        world = self._world = self._world or self._bench.new_world(used=False, spread=self.spread)
+        (actor,) = world.actors(1)
+        try:
+            for source, destination in ((world.driver, actor), (actor, world.driver)):
+                self._fetched(world, source, destination)
+        except _Raised as raised:
+            return _in_words(raised.error)
+        except Hung:
+            self.close()
+        return ""
+
+    def _fetched(self, world: World, source: Process, destination: Process) -> None:
+        """Share an object as a put does, and receive it as a get does."""
+        tensors = source.build(self._bench.kind.simple(256), self.device)
+        obj_id = world.new_object_id(put=True)
+        metadata = self._value(source.extract(obj_id, tensors))
+        comm = self._value(destination.communicator(None, None))
+        request = self._value(destination.fetch(obj_id, metadata, comm))
+        self._value(destination.wait(obj_id, request))
+
     def _round_trip(self, world: World, payload: Payload) -> bool:
         """Extract, send and receive; the object is freed when the world is reset."""
         source, destination = world.actors(2)
-        tensors = source.build(payload, self._bench.device)
+        tensors = source.build(payload, self.device)
         obj_id = world.new_object_id()
         metadata = self._value(source.extract(obj_id, tensors))
         comm = self._value(world.driver.communicator(source, destination))

@@ -14,7 +14,7 @@ from rdt_conformance.checks.budget import Budget
 from rdt_conformance.checks.orders import Interruption, orders
 from rdt_conformance.checks.verdicts import NotExercised, broken
 from rdt_conformance.contract import Level, clause as clause_of
-from rdt_conformance.engines.base import Hung, Pending, origin_of
+from rdt_conformance.engines.base import Hung, Pending, Spread, origin_of
 from rdt_conformance.engines.reference.errors import ActorDiedError, NeedsRayError, ProtocolError, needs_ray
 from rdt_conformance.engines.reference.worker import AS_IN_RAY, Settings
 from rdt_conformance.history import describe_error
@@ -62,6 +62,15 @@ class Case:
         """Everything that was chosen so far, as Hypothesis keeps it."""
         return self._data.conjecture_data.choices
 
+    def begin(self) -> None:
+        """Choose what a transport that carries the memory of several types of device sends in this example."""
+        if len(self.bench.devices) > 1:
+            self.send_from(self.draw(st.sampled_from(self.bench.devices), "device"))
+
+    def send_from(self, device: str) -> None:
+        """Send the memory of this type of device from now on."""
+        self.bench.device = self.world.device = device
+
     # --- inputs ---------------------------------------------------------------------------------------------------
 
     def draw(self, strategy: st.SearchStrategy[T], label: str = "") -> T:
@@ -89,9 +98,28 @@ class Case:
         """The driver's process."""
         return self.world.driver
 
-    def actors(self, count: int) -> list[Process]:
-        """`count` actors."""
+    def actors(self, count: int, *, first_at_one_end: bool = False) -> list[Process]:
+        """`count` actors.
+
+        Args:
+            count: how many.
+            first_at_one_end: in every transfer the first of them is source or destination. So they can share GPUs also
+                where a transport does not carry within one: the first has its own (see `Places.of`).
+
+        Raises:
+            NotExercised: such a transport needs more GPUs for that.
+        """
+        apart_only = self.bench.carries.apart_only
+        if apart_only and count > self.bench.gpus and not first_at_one_end:
+            raise self.cannot(
+                f"needs {count} GPUs, and there are {self.bench.gpus} (it does not carry within one: {apart_only})"
+            )
         return self.world.actors(count)
+
+    @property
+    def driver_takes_part(self) -> bool:
+        """Whether the driver shares and receives objects; if a transport refuses that, L12 says so."""
+        return self.target.one_sided.value and not self.bench.carries.driver_refusal
 
     # --- one direct transfer, made of single calls ----------------------------------------------------------------
 
@@ -218,8 +246,9 @@ class Case:
         """This example leaves calls under way on purpose; its world is not used again."""
         self.left_blocked = True
 
-    def renew(self, settings: Settings = AS_IN_RAY, *, used: bool = False, together: bool | None = None) -> None:
+    def renew(self, settings: Settings = AS_IN_RAY, *, used: bool = False, spread: Spread | None = None) -> None:
         """Go on in a fresh world, see `Bench.new_world`."""
         self.bench.release(self.world, again=False)
-        self.world = self.bench.new_world(settings, used=used, together=together)
+        self.world = self.bench.new_world(settings, used=used, spread=spread)
+        self.world.device = self.bench.device
         self.renewed = True

@@ -226,6 +226,7 @@ class Examination:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
+                case.begin()
                 self._spec.body(case)
             except (UnsatisfiedAssumption, StopTest) as given_up:
                 return given_up
@@ -253,7 +254,7 @@ class Examination:
 
     def _out_of_time(self) -> bool:
         limit = self._budget.seconds * max(self._spec.tries, 20 if self._bench.alone else 1)
-        least = _LEAST_ORDERS if self._spec.interleaves else self._budget.least
+        least = _LEAST_ORDERS if self._spec.interleaves else self._budget.least * len(self._bench.devices)
         return self._examples >= least and time.monotonic() - self._began > limit
 
     def _describe(self, case: Case, clause: str, happened: str, error: BaseException | None) -> Failure:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rdt_conformance.engines.base import Hung
 from rdt_conformance.observe import Leak, growth
-from rdt_conformance.observe.resources import MEMORY
+from rdt_conformance.observe.resources import MEMORIES
 from rdt_conformance.payloads.watching import Lifetimes
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def expect_no_growth(
     if not grown.judged:
         raise case.cannot(f"only {grown.cycles} cycles could be run in {seconds:g} s, too few to tell a leak")
     elsewhere = [leak for leak in grown.leaks if control is not None and _adds(case, [leak], control, clause)]
-    leaks = [leak for leak in grown.leaks if leak not in elsewhere and not (elsewhere and leak.kind == MEMORY)]
+    leaks = [leak for leak in grown.leaks if leak not in elsewhere and not (elsewhere and leak.kind in MEMORIES)]
     if leaks:
         guilty = [name for name, part in parts.items() if _adds(case, leaks, part, clause)]
         where = f"; grows with {', '.join(guilty)}" if 0 < len(guilty) < len(parts) else ""

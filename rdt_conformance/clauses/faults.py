@@ -89,4 +89,16 @@ CLAUSES = (
         applies=Applies.SEVERAL_NODES,
         engines=PROCESSES,
     ),
+    Clause(
+        "R9",
+        Area.FAULTS,
+        Level.MUST,
+        sentence="The transport carries GPU memory exactly between processes that share a GPU and between those that "
+        "have one each, or refuses to with an error, in bounded time.",
+        source="src cuda_ipc_transport.py recv_multiple_tensors; doc direct-transport.md#error-handling; "
+        "src rdt_store.py __ray_recv__",
+        suffers="A job that works on one GPU hangs, or computes with other numbers, on two; or the other way round.",
+        applies=Applies.CUDA,
+        engines=PROCESSES,
+    ),
 )

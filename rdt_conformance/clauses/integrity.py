@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rdt_conformance.contract_types import Area, Clause, Level
+from rdt_conformance.contract_types import Applies, Area, Clause, Level
 
 CLAUSES = (
     Clause(
@@ -91,5 +91,16 @@ CLAUSES = (
         sentence="The transport returns tensors that are writable and contiguous.",
         source="src util.py create_empty_tensors_from_metadata",
         suffers="Code that worked on Ray's object store fails on its first update in place or flat view.",
+    ),
+    Clause(
+        "D9",
+        Area.INTEGRITY,
+        Level.MUST,
+        sentence="The transport delivers what a kernel writes into the tensors that still runs, or waits, on the GPU's "
+        "current stream when the transport is told to describe them.",
+        source="src util.py set_nixl_cuda_stream; src cuda_ipc_transport.py extract_tensor_transport_metadata; "
+        "src nixl_tensor_transport.py extract_tensor_transport_metadata",
+        suffers="A task returns what its last kernel computes, and what arrives is the memory as it was before that.",
+        applies=Applies.CUDA,
     ),
 )

@@ -34,6 +34,15 @@ class Lane(str, enum.Enum):
     """The owner's callback thread: metadata arrives, reference counts drop, driver-owned objects are freed."""
 
 
+class Spread(enum.Enum):
+    """How far apart the actors of a world are placed, as far as the machine has room for that."""
+
+    NODES = "over nodes and their GPUs"
+    """One actor after the other on the next node, and on the next GPU if actors have GPUs."""
+    GPUS = "on one node, over its GPUs if they have any"
+    NOTHING = "on one GPU of one node"
+
+
 @dataclass(frozen=True)
 class Patience:
     """How long the harness waits before it calls something hung, in seconds.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rdt_conformance.engines.base import DRIVER
+from rdt_conformance.engines.base import DRIVER, Spread
 from rdt_conformance.engines.reference.rdt import ReferenceRdt
 from rdt_conformance.engines.reference.registry import Registration
 from rdt_conformance.engines.reference.threads import ThreadHost
@@ -28,21 +28,23 @@ class LocalHost(ThreadHost):
 def local_world(registration: Registration, settings: Settings = AS_IN_RAY, first_use: Recipe | None = None) -> World:
     """A world of threads; see `World` for `first_use`."""
     host = LocalHost(registration, settings)
-    return World(host, ReferenceRdt(host, registration.name), registration.name, first_use, threads=host)
+    rdt = ReferenceRdt(host, registration.name)
+    return World(host, rdt, registration.name, first_use, threads=host, device=registration.devices[0])
 
 
 class LocalEngine:
     """See `rdt_conformance.engines.engine.Engine`."""
 
     keeps_worlds = False
+    gpus = 0
 
     def __init__(self, registration: Registration) -> None:
         self._registration = registration
 
     def new_world(
-        self, settings: Settings = AS_IN_RAY, first_use: Recipe | None = None, *, together: bool = False
+        self, settings: Settings = AS_IN_RAY, first_use: Recipe | None = None, *, spread: Spread = Spread.NODES
     ) -> World:
-        """See `Engine.new_world`. There is one node."""
+        """See `Engine.new_world`. All actors are in one place."""
         return local_world(self._registration, settings, first_use)
 
     def close(self) -> None:

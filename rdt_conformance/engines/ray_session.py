@@ -10,9 +10,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from rdt_conformance.engines.places import NoGpus, Places, keep_gpus, let_go
 from rdt_conformance.engines.ray_connection import (
     alive_nodes,
     connect,
@@ -26,6 +28,9 @@ from rdt_conformance.engines.ray_keeper import LOOPBACK, Order, one_line
 
 STOP_SECONDS = 30.0
 """The most that disconnecting, and then ending our processes, may take each."""
+
+GPU_SECONDS = 30.0
+"""For Ray to hand over GPUs that nobody uses."""
 
 _NOT_OURS = ("RAY_ADDRESS", "RAY_REDIS_ADDRESS", "RAY_GCS_SERVER_PORT", "RAY_TMPDIR", "RAY_AUTH_TOKEN")
 """Variables that would lead a Ray of our own to somebody else's."""
@@ -67,6 +72,7 @@ class RaySession:
         self._cpus_per_node = cpus_per_node
         self._seconds = seconds
         self._leaving = contextlib.ExitStack()
+        self._gpu_places: Places | NoGpus | None = None
 
     def start(self) -> None:
         """Start or join the cluster.
@@ -96,7 +102,28 @@ class RaySession:
             RayProblem: the cluster did not end by itself and was killed.
         """
         self._leaving.close()
+        self._gpu_places = None
         self.is_ours = False
+
+    def places(self, devices: Sequence[str]) -> Places:
+        """Where actors can be placed that carry memory of these types of device. With cuda each gets a GPU.
+
+        The GPUs are kept from the first time they are asked for until :meth:`stop`.
+
+        Raises:
+            RayProblem: a node has no free GPU. It is tried only once.
+        """
+        if "cuda" not in devices:
+            return Places.on_nodes(self.node_ids)
+        if self._gpu_places is None:
+            try:
+                self._gpu_places, groups = keep_gpus(self.node_ids, GPU_SECONDS)
+                self._leaving.callback(let_go, groups)
+            except NoGpus as problem:
+                self._gpu_places = problem
+        if isinstance(self._gpu_places, NoGpus):
+            raise RayProblem(f"needs cuda: {self._gpu_places}")
+        return self._gpu_places
 
     def __enter__(self) -> RaySession:
         self.start()

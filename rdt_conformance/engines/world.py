@@ -127,18 +127,18 @@ class Process:
 
     # --- RDT ------------------------------------------------------------------------------------------------------
 
-    def build(self, payload: Recipe, device: str = "cpu") -> Held:
-        """Tensors that this process has and has not shared yet."""
-        return self.make(payload.build, device, seconds=Patience().for_bytes(payload.nbytes))
+    def build(self, payload: Recipe, device: str | None = None) -> Held:
+        """Tensors that this process has and has not shared yet, on the world's device if no other is named."""
+        return self.make(payload.build, device or self.world.device, seconds=Patience().for_bytes(payload.nbytes))
 
-    def produce(self, what: Recipe | Held | Exception, device: str = "cpu") -> Ref:
-        """Have a task of this actor return tensors (or raise); the driver owns the object."""
+    def produce(self, what: Recipe | Held | Exception, device: str | None = None) -> Ref:
+        """Have a task of this actor return tensors (or raise); the driver owns the object. For `device` see `build`."""
         if isinstance(what, Held):
             function, args = user_code.release, (what.key,)
         elif isinstance(what, Exception):
             function, args = user_code.fail, (what,)
         else:
-            function, args = user_code.build, (what, device)
+            function, args = user_code.build, (what, device or self.world.device)
         return self.world.own(self.world.do(self.world.rdt.produce, self.name, function, args))
 
     def put(self, tensors: Held) -> Pending[Ref]:
@@ -242,6 +242,7 @@ class World:
             before an actor's first task, so there too a transport has been touched, by one thread, before several
             come to it at once. None hands out actors that have never used theirs.
         threads: the host, if all processes are threads of this one.
+        device: the type of device that tensors are made on unless something else is said.
     """
 
     def __init__(
@@ -251,10 +252,9 @@ class World:
         transport: str,
         first_use: Recipe | None = None,
         threads: ThreadHost | None = None,
+        device: str = "cpu",
     ) -> None:
-        self.host = host
-        self.rdt = rdt
-        self.transport = transport
+        self.host, self.rdt, self.transport, self.device = host, rdt, transport, device
         self._first_use = first_use
         self._threads = threads
         self.driver = Process(self, DRIVER)
@@ -271,9 +271,11 @@ class World:
         """`count` actors; those that are already there first."""
         there = len(self._actors)
         if there < count:
-            for number in range(there + 1, max(count, self.host.at_least) + 1):
-                self.host.start(f"actor{number}")
-                self._actors.append(Process(self, f"actor{number}"))
+            names = [f"actor{number}" for number in range(there + 1, max(count, self.host.at_least) + 1)]
+            self.host.expect(names)
+            for name in names:
+                self.host.start(name)
+                self._actors.append(Process(self, name))
             self.host.introduce()
             for actor in self._actors[there:]:
                 self._use_first(actor)

@@ -133,7 +133,7 @@ class Study:
                     soon = True
                     self._renew(apart, limit.settings)
                 plays = [
-                    play(limit.program, world, bench.kind, bench.device)
+                    play(limit.program, world, bench.kind, bench.devices[0])
                     for world, bench in zip(apart, self._benches, strict=True)
                 ]
                 where = findings.limits if differences(*plays) else findings.limits_gone
@@ -159,7 +159,7 @@ class Study:
     def _play(self, bench: Bench, program: Program) -> Play:
         world, clean = bench.acquire(), False
         try:
-            played = play(program, world, bench.kind, bench.device)
+            played = play(program, world, bench.kind, bench.devices[0])
             clean = played.clean
         finally:
             bench.release(world, again=clean)

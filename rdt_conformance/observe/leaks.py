@@ -16,10 +16,19 @@ from typing import NamedTuple, Protocol
 import psutil
 
 from rdt_conformance.observe import proc
-from rdt_conformance.observe.resources import MEMORY, REGISTRATIONS, SHARED_MEMORY_FILES, TEMPORARY_FILES, Resources
+from rdt_conformance.observe.resources import (
+    GPU_MEMORY,
+    GPU_TENSORS,
+    MEMORY,
+    REGISTRATIONS,
+    SHARED_MEMORY_FILES,
+    TEMPORARY_FILES,
+    Resources,
+)
 
-_MEMORY_NOISE = 1 << 20
-"""By how many bytes memory may grow for reasons of the allocator's own."""
+_MEMORY_NOISE = {MEMORY: 1 << 20, GPU_TENSORS: 1 << 20, GPU_MEMORY: 8 << 20}
+"""By how many bytes each kind of memory may grow for reasons of the allocator's own. A GPU's driver hands out pieces of
+two mebibytes at least."""
 _FEWEST = 3
 """A leak is at least so many things: fewer can be something else that goes on in the process."""
 _ENOUGH = 8
@@ -41,7 +50,14 @@ _USES_UP = dict.fromkeys(proc.DESCRIPTORS, "file descriptors") | {
 }
 """What there is less of when a kind grows, besides time and memory."""
 
-_PHRASES = {"sockets": "open sockets", "pipes": "open pipe ends", "memfds": "open memory files", MEMORY: "memory"}
+_PHRASES = {
+    "sockets": "open sockets",
+    "pipes": "open pipe ends",
+    "memfds": "open memory files",
+    MEMORY: "memory",
+    GPU_TENSORS: "memory of tensors on GPUs",
+    GPU_MEMORY: "memory in use on GPUs",
+}
 
 
 class Observer(Protocol):
@@ -70,8 +86,9 @@ class Leak:
     @property
     def sentence(self) -> str:
         """One plain sentence."""
-        show = _megabytes if self.kind == MEMORY else str
-        rate = f"{_megabytes(self.per_cycle)} per cycle" if self.kind == MEMORY else _per_cycle(self.per_cycle)
+        is_memory = self.kind in _MEMORY_NOISE
+        show = _megabytes if is_memory else str
+        rate = f"{_megabytes(self.per_cycle)} per cycle" if is_memory else _per_cycle(self.per_cycle)
         text = f"{_PHRASES.get(self.kind, self.kind)} grew from {show(self.before)} to {show(self.after)}"
         text += f" over {self.cycles} cycles ({rate})"
         if self.examples:
@@ -109,7 +126,8 @@ def growth(
     it still grows in proportion to the cycles (it is a leak). At the end, what goes away by itself is waited for.
 
     Memory is suspected if it grew in every round by more than half of what was sent, and leaks if that came to a
-    mebibyte or more.
+    mebibyte or more. What a GPU's driver tells comes in large pieces and is of all processes of the machine: it is
+    suspected by its growth over all rounds, and only leaks if it stands still while no cycles are run.
 
     Args:
         run_cycles: runs that many cycles of the same kind, and leaves nothing in flight.
@@ -174,8 +192,8 @@ class _Trial:
     def _mark(self, cycles: int) -> _Mark:
         resources = self.watch.settled()
         figures = resources.countable()
-        if self.payload_bytes and MEMORY in resources.counts:
-            figures[MEMORY] = resources.counts[MEMORY]
+        if self.payload_bytes:
+            figures |= resources.memories()
         if not self.marks:
             self.memory_limit = resources.counts.get(MEMORY, 0) + psutil.virtual_memory().available / 2
         spare = _spare(resources.counts, self.memory_limit) | {"time": self.deadline - time.monotonic()}
@@ -187,8 +205,9 @@ class _Trial:
         for kind in self.marks[-1].figures:
             counts = [mark.figures.get(kind, 0) for mark in (first, *later)]
             steps = [after - before for before, after in itertools.pairwise(counts)]
-            if kind == MEMORY:
-                suspected = min(steps) > self.payload_bytes * self.cycles / 2
+            if kind in _MEMORY_NOISE:
+                least = sum(steps) / len(steps) if kind == GPU_MEMORY else min(steps)
+                suspected = least > self.payload_bytes * self.cycles / 2
             else:
                 suspected = sum(steps) > 0 and 2 * sum(step > 0 for step in steps) > len(steps)
             if suspected:
@@ -231,7 +250,7 @@ class _Trial:
         since, now = self._recent(), self.marks[-1]
         grew = now.figures.get(kind, 0) - since.figures.get(kind, 0)
         cycles = now.cycles - since.cycles
-        if kind == MEMORY:
+        if kind in _MEMORY_NOISE:
             return grew > self.payload_bytes * cycles / 2
         expected = rate * cycles
         return grew > 0 and (expected < _ENOUGH or grew >= expected / 2)
@@ -243,8 +262,11 @@ class _Trial:
             time.sleep(0.02)  # no event tells that a thread, socket or file has gone
             earlier = self.marks.pop()
             self.marks.append(self._mark(earlier.cycles))
-            if any(self.marks[-1].figures.get(kind, 0) < earlier.figures.get(kind, 0) for kind in self.suspects):
+            idle = {kind: self.marks[-1].figures.get(kind, 0) - earlier.figures.get(kind, 0) for kind in self.suspects}
+            if min(idle.values()) < 0:
                 give_up = time.monotonic() + _PATIENCE
+            if idle.get(GPU_MEMORY, 0) > 0:
+                del self.suspects[GPU_MEMORY]  # others are at work on that GPU
             self._clear()
 
     def verdict(self) -> Growth:
@@ -254,8 +276,7 @@ class _Trial:
         leaks = [
             leak
             for leak, rate in found
-            if leak.per_cycle >= rate / 2
-            and leak.after - leak.before >= (_MEMORY_NOISE if leak.kind == MEMORY else _FEWEST)
+            if leak.per_cycle >= rate / 2 and leak.after - leak.before >= _MEMORY_NOISE.get(leak.kind, _FEWEST)
         ]
         decided = [leak for leak in leaks if not self._may_be_cache(leak)]
         kinds = {leak.kind for leak in leaks}
@@ -267,8 +288,9 @@ class _Trial:
     def _may_be_cache(self, leak: Leak) -> bool:
         if not self.note:
             return False
-        largest = _LARGEST_CACHE * (self.payload_bytes if leak.kind == MEMORY else 1)
-        return (leak.kind == MEMORY or leak.kind.startswith(REGISTRATIONS)) and leak.after - leak.before < largest
+        is_memory = leak.kind in _MEMORY_NOISE
+        largest = _LARGEST_CACHE * (self.payload_bytes if is_memory else 1)
+        return (is_memory or leak.kind.startswith(REGISTRATIONS)) and leak.after - leak.before < largest
 
     def _leak(self, kind: str) -> Leak:
         first, last = self.marks[0], self.marks[-1]

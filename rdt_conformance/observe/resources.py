@@ -17,11 +17,15 @@ from typing import Any
 
 import psutil
 
-from rdt_conformance.observe import proc
+from rdt_conformance.observe import devices, proc
 from rdt_conformance.observe.containers import registrations_of
 from rdt_conformance.observe.proc import Thing
 
 MEMORY = "uss bytes"
+GPU_TENSORS = "gpu tensor bytes"
+GPU_MEMORY = "gpu bytes"
+MEMORIES = (MEMORY, GPU_TENSORS, GPU_MEMORY)
+"""Kinds that come in bytes, not in pieces."""
 REGISTRATIONS = "registrations"
 SHARED_MEMORY_FILES = "shared memory files"
 TEMPORARY_FILES = "temporary files"
@@ -41,11 +45,18 @@ class Resources:
     """By kind: ``open files``, ``sockets``, ``pipes``, ``memfds``, ``other descriptors``, ``mapped files`` (mappings),
     ``threads`` (native), ``child processes`` (direct), ``shared memory files`` (in ``/dev/shm``; open or mapped here,
     or new and ours), ``temporary files`` (new and ours), ``registrations``, ``rss bytes`` and ``uss bytes`` (what would
-    be free if the process ended)."""
+    be free if the process ended), and where GPUs are used ``gpu tensor bytes`` (of torch's allocator)."""
     names: dict[str, tuple[str, ...]]
     """By kind, the latest of what was not there when the watch began."""
     registrations: dict[str, int] = field(default_factory=dict)
     """Elements by container, see `rdt_conformance.observe.registrations`."""
+    gpus: dict[str, int] = field(default_factory=dict)
+    """Bytes in use on each GPU, by all processes of the machine, see `rdt_conformance.observe.devices`."""
+
+    def memories(self) -> dict[str, int]:
+        """Memory that is told, by kind: ``uss bytes``, ``gpu tensor bytes``, and ``gpu bytes`` of all GPUs together."""
+        told = {kind: self.counts[kind] for kind in (MEMORY, GPU_TENSORS) if kind in self.counts}
+        return told | ({GPU_MEMORY: sum(self.gpus.values())} if self.gpus else {})
 
     def countable(self) -> dict[str, int]:
         """Everything that comes in pieces: all kinds but memory, with one kind for every container."""
@@ -85,9 +96,11 @@ class Watch:
         if self._memory:
             memory = self._process.memory_full_info()
             counts |= {"rss bytes": memory.rss, MEMORY: memory.uss}
+            if devices.used_torch() is not None:
+                counts[GPU_TENSORS] = devices.tensor_bytes()
         new = {kind: [thing for thing in found if thing not in self._before[kind]] for kind, found in things.items()}
         names = {kind: self._names(kind, found[-_MOST_NAMES:], addresses) for kind, found in new.items() if found}
-        return Resources(counts, names, containers)
+        return Resources(counts, names, containers, devices.driver_bytes() if self._memory else {})
 
     def settled(self) -> Resources:
         """Collect garbage, then count once nothing is going away any more.
@@ -96,6 +109,8 @@ class Watch:
         something does, for a second at most, it is counted again.
         """
         gc.collect()
+        if self._memory:
+            devices.give_back_cached()
         latest = self.snapshot(addresses=True)
         give_up = time.monotonic() + 1.0
         while time.monotonic() < give_up:

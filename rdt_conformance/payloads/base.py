@@ -149,8 +149,12 @@ class PayloadKind(Protocol):
         """
         ...
 
-    def refusable_payloads(self) -> list[Refusable]:
-        """What a transport may refuse, with an error when it extracts metadata, but must never carry wrongly."""
+    def refusable_payloads(self, device: str = "cpu") -> list[Refusable]:
+        """What a transport may refuse, with an error when it extracts metadata, but must never carry wrongly.
+
+        Args:
+            device: device type that the tensors will be built on; what cannot lie there is left out.
+        """
         ...
 
     def on_another_device(self, device: str = "cpu") -> list[Any]:
@@ -173,9 +177,9 @@ class PayloadKind(Protocol):
         """The tensors of a plain payload, as if a room's memory had been freed and allocated again for them.
 
         Args:
-            room: what `room` returned. Tensors that were built in it before are overwritten.
+            room: what `room` returned. Tensors that were built in it before are overwritten, unless it is on a GPU.
             payload: no larger than the one that the room was made for. Of two payloads the first tensors have the same
-                address; each tensor counts as alone in its memory.
+                address, on a GPU only if those of the first one are gone; each tensor counts as alone in its memory.
         """
         ...
 

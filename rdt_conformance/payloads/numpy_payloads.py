@@ -159,7 +159,7 @@ class NumpyKind:
         """Contiguous arrays of bytes."""
         return NumpyPayload(simple_recipes(ElementType("uint8", 1), nbytes, count, seed))
 
-    def refusable_payloads(self) -> list[OddNumpyPayload]:
+    def refusable_payloads(self, device: str = "cpu") -> list[OddNumpyPayload]:
         """What a transport may refuse but must never carry wrongly."""
         return OddNumpyPayload.available()
 

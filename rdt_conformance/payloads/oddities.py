@@ -35,12 +35,12 @@ class OddPayload(ABC):
     count: ClassVar[int] = 1
 
     @classmethod
-    def available(cls) -> list[Self]:
-        """Those that the installed version of the array library can make."""
+    def available(cls, device: str = "cpu") -> list[Self]:
+        """Those that the installed version of the array library can make on a type of device."""
         found = []
         for name in cls.oddities:
             try:
-                cls(name).build()
+                cls(name).build(device)
             except Exception:
                 # Each is optional in its library, and fails in its own way where it is left out.
                 continue

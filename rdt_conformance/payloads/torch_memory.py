@@ -21,24 +21,20 @@ def storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 
 
+def on_host(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor's contents in host memory, once its GPU has done all that it was told to; itself if it is there already.
+
+    So what is compared does not depend on streams. Whether contents were there in time is looked at before, with copies
+    that wait for nothing but their own stream (D8, D9).
+    """
+    if tensor.device.type == "cuda":
+        torch.cuda.synchronize(tensor.device)
+    return tensor.cpu()
+
+
 def part(memory: torch.Tensor, begin: int, end: int) -> torch.Tensor:
-    """Some bytes of a memory as a tensor with a storage of its own, which keeps the memory alive."""
-    if memory.device.type == "cpu":
-        return torch.from_numpy(memory.numpy()[begin:end])
-    return torch.as_tensor(_DevicePart(memory, begin, end), device=memory.device)
-
-
-class _DevicePart:
-    """Lends some bytes of a GPU's memory out."""
-
-    def __init__(self, memory: torch.Tensor, begin: int, end: int) -> None:
-        self.memory = memory
-        self.__cuda_array_interface__ = {
-            "version": 3,
-            "typestr": "|u1",
-            "shape": (end - begin,),
-            "data": (memory.data_ptr() + begin, False),
-        }
+    """Some bytes of a host memory as a tensor with a storage of its own, which keeps the memory alive."""
+    return torch.from_numpy(memory.numpy()[begin:end])
 
 
 def _own_bytes(tensor: torch.Tensor) -> torch.Tensor:
@@ -75,7 +71,7 @@ def look(received: object) -> Look:
     if received.layout is not torch.strided or received.is_nested or received.is_quantized:
         raise Unreadable(f"is {kind_of(received)}, which has no plain bytes")
     try:
-        raw = _elements(received, _own_bytes(received).cpu())
+        raw = _elements(received, on_host(_own_bytes(received)))
     except RuntimeError as error:
         # Subclasses without memory of their own refuse in many ways.
         raise Unreadable(f"is {kind_of(received)} and has no readable bytes ({error})") from error
@@ -85,7 +81,7 @@ def look(received: object) -> Look:
 def write(tensor: torch.Tensor, values: np.ndarray) -> None:
     """Write the bytes of elements, in row-major order, into a tensor; its version counter notices."""
     own = _own_bytes(tensor)
-    host = own.cpu()
+    host = on_host(own)
     elements = _elements(tensor, host)
     elements[...] = flipped(values, _lazy_flip(tensor)).view(elements.dtype).reshape(elements.shape)
     if host is not own:
@@ -144,7 +140,7 @@ def facts(tensor: torch.Tensor) -> tuple[Mapping[str, object], int, np.ndarray]:
         "lazily conjugated": tensor.is_conj(),
         "lazily negated": tensor.is_neg(),
     }
-    return seen, tensor.untyped_storage().data_ptr(), storage_bytes(tensor).cpu().numpy()
+    return seen, tensor.untyped_storage().data_ptr(), on_host(storage_bytes(tensor)).numpy()
 
 
 def span(tensor: torch.Tensor) -> Span:

@@ -214,9 +214,9 @@ class TorchKind:
         """Contiguous tensors of bytes."""
         return TorchPayload(simple_recipes(ElementType("uint8", 1), nbytes, count, seed))
 
-    def refusable_payloads(self) -> list[OddTorchPayload]:
+    def refusable_payloads(self, device: str = "cpu") -> list[OddTorchPayload]:
         """What a transport may refuse but must never carry wrongly."""
-        return OddTorchPayload.available()
+        return OddTorchPayload.available(device)
 
     def on_another_device(self, device: str = "cpu") -> list[torch.Tensor]:
         """One empty tensor on another type of device: the CPU or, if that is the one, torch's stand-in for devices."""
@@ -240,15 +240,20 @@ class TorchKind:
             for recipe, (begin, end) in zip(payload.recipes, places, strict=True)
         ]
         self.overwrite(buffers, payload.inverse())
-        return buffers, Guard(lambda: memory.cpu().numpy(), places)
+        return buffers, Guard(lambda: torch_memory.on_host(memory).numpy(), places)
 
     def room(self, payload: ArrayPayload, device: str = "cpu") -> torch.Tensor:
-        """Memory for a plain payload or a smaller one."""
+        """Memory for a plain payload or a smaller one. None on a GPU, where torch's allocator itself hands out again
+        what has just been freed; and memory that is not of that allocator could not be shared with other processes."""
+        if torch.device(device).type != "cpu":
+            return torch.empty(0, device=device)
         _, size = arena([recipe.nbytes for recipe in payload.recipes])
         return torch.empty(size, dtype=torch.uint8, device=device)
 
     def build_in(self, room: torch.Tensor, payload: ArrayPayload) -> list[torch.Tensor]:
         """The tensors of a plain payload in a room, each with a storage of its own."""
+        if room.device.type != "cpu":
+            return payload.build(str(room.device))
         places, _ = arena([recipe.nbytes for recipe in payload.recipes])
         tensors = [
             torch_memory.part(room, begin, end).view(getattr(torch, recipe.memory.dtype)).view(recipe.layout.shape)

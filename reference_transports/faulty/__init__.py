@@ -18,17 +18,27 @@ FILES = f"rdt_faulty_{os.environ.get('PYTEST_XDIST_WORKER', '')}_"
 
 FAULTY: dict[type[TensorTransportManager], str] = {}
 """Every faulty transport that was imported, and the clause that it breaks."""
+NEEDS_CUDA: set[type[TensorTransportManager]] = set()
+"""Those of them that are wrong with GPU memory alone: they are caught where there is a GPU, with --rdt-devices=cuda."""
 RIGHT_IN_ONE_PROCESS: set[type[TensorTransportManager]] = set()
 """Those of them that break nothing as long as all actors share a process."""
 
 
-def breaks(clause: str, *, across_processes: bool = False) -> Callable[[T], T]:
-    """Bind a faulty transport to the clause of the contract that it breaks, if need be `across_processes` only."""
+def breaks(clause: str, *, across_processes: bool = False, cuda: bool = False) -> Callable[[T], T]:
+    """Bind a faulty transport to the clause of the contract that it breaks.
+
+    Args:
+        clause: its id.
+        across_processes: only where actors are processes of their own.
+        cuda: only with GPU memory.
+    """
 
     def bind(transport: T) -> T:
         FAULTY[transport] = clause
         if across_processes:
             RIGHT_IN_ONE_PROCESS.add(transport)
+        if cuda:
+            NEEDS_CUDA.add(transport)
         return transport
 
     return bind

@@ -1,4 +1,4 @@
-"""Wrong only where source and destination are on different nodes."""
+"""Wrong only in some places: where source and destination are on different nodes, or in the driver."""
 
 from __future__ import annotations
 
@@ -55,3 +55,13 @@ class ZeroesFromAnotherNode(KnowsNodes):
             obj_id, tensor_transport_metadata, communicator_metadata, target_buffers
         )
         return [tensor.zero_() for tensor in tensors] if tensor_transport_metadata.node_id != here() else tensors
+
+
+@breaks("L12", across_processes=True)
+class AsksForThePlaceOfItsActor(InlineTransport):
+    """Describes tensors by what Ray has given to the actor that has them, and the driver is none."""
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+        if ray.is_initialized() and ray.get_runtime_context().get_actor_id() is None:
+            raise IndexError("list index out of range")
+        return super().extract_tensor_transport_metadata(obj_id, rdt_object)

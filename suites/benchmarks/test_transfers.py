@@ -9,10 +9,12 @@ from rdt_conformance.bench.run import Arena
 SIZES = (4, 1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
 COUNTS = (1, 10, 100, 1_000, 10_000)
 TOGETHER = 16 << 20
+OF_GPUS = (256 << 20, 1 << 30)
+"""What takes seconds in a machine's memory is what models move between GPUs."""
 
 
 @benchmark(
-    full=[tensors(size) for size in SIZES],
+    full=[tensors(size) for size in SIZES] + [tensors(size, device="cuda") for size in OF_GPUS],
     quick=[tensors(size) for size in (4, 64 << 10, 1 << 20, 16 << 20)],
 )
 def test_single_tensor(arena: Arena, cell: Cell) -> None:

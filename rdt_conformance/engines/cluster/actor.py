@@ -86,6 +86,8 @@ class ActorProcess:
             self._registration = _load(orders)
         except Exception as error:
             problem = describe(error)
+        else:
+            _set_up_gpus(self._registration)
         self._channel = Channel(connection, self._answered, _leave)
         self._outside = _Outside(self._channel)
         self._channel.send(Hello(orders.process, os.getpid(), this_machine(), time.perf_counter(), problem))
@@ -219,6 +221,14 @@ def _load(orders: Orders) -> Registration:
         if not orders.by_value:
             raise
         return pickling.loads(orders.by_value)
+
+
+def _set_up_gpus(registration: Registration) -> None:
+    """Let torch set up the GPUs that this process has: it takes seconds, which are not the transport's."""
+    if "cuda" in registration.devices:
+        import torch
+
+        torch.empty(1, device="cuda")
 
 
 def _leave() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rdt_conformance.engines.base import DRIVER
+from rdt_conformance.engines.base import DRIVER, Spread
 from rdt_conformance.engines.cluster.fleet import Fleet
 from rdt_conformance.engines.cluster.groups import groups_for
 from rdt_conformance.engines.cluster.processes import ProcessHost
@@ -31,19 +31,30 @@ class ClusterEngine:
 
     def __init__(self, session: RaySession, registration: Registration) -> None:
         self._registration = registration
-        self._fleet = Fleet(registration, session.node_ids, session.host)
+        self._fleet = Fleet(registration, session.places(registration.devices), session.host)
         # As in Ray, a process has one instance of a transport, for as long as it lives; this one is no exception. But
         # what Ray itself finds in this process is the ray engine's.
         self._registry = Registry((registration,), lasting=True)
 
     def new_world(
-        self, settings: Settings = AS_IN_RAY, first_use: Recipe | None = None, *, together: bool = False
+        self, settings: Settings = AS_IN_RAY, first_use: Recipe | None = None, *, spread: Spread = Spread.NODES
     ) -> World:
         """A driver, and actors whose processes have never built the transport; see `Engine.new_world`."""
         groups = groups_for(self._registration)
-        host = ProcessHost(self._fleet, settings, History(), groups, together=together)
+        host = ProcessHost(self._fleet, settings, History(), groups, spread=spread)
         host.add_driver(Worker(DRIVER, host, self._registry, host.history, settings))
-        return World(host, ReferenceRdt(host, self._registration.name), self._registration.name, first_use)
+        return World(
+            host,
+            ReferenceRdt(host, self._registration.name),
+            self._registration.name,
+            first_use,
+            device=self._registration.devices[0],
+        )
+
+    @property
+    def gpus(self) -> int:
+        """See `Engine.gpus`."""
+        return self._fleet.places.gpus
 
     def close(self) -> None:
         """End all processes."""

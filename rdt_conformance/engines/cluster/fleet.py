@@ -9,8 +9,8 @@ import secrets
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener
@@ -22,6 +22,7 @@ from rdt_conformance import pickling
 from rdt_conformance.engines.base import NoProcess
 from rdt_conformance.engines.cluster.actor import WATCH, ActorProcess, Orders
 from rdt_conformance.engines.cluster.channel import Channel, Hello, this_machine
+from rdt_conformance.engines.places import Place, Places
 from rdt_conformance.engines.reference.registry import Registration
 from rdt_conformance.engines.untyped import the_ray
 
@@ -66,28 +67,28 @@ class Fleet:
 
     Args:
         registration: the transport under test; every process loads its class before it is handed out.
-        node_ids: where actors can be placed.
+        places: where actors can be placed.
         host: the address of this machine that actors can reach.
         actor_class: what to run in them, for an engine that needs more than `ActorProcess`.
-        spares: how many processes to keep ready on each node that has been used.
     """
 
     def __init__(
         self,
         registration: Registration,
-        node_ids: Sequence[str],
+        places: Places,
         host: str,
         actor_class: type[ActorProcess] = ActorProcess,
-        spares: int = 1,
     ) -> None:
-        self._node_ids = node_ids
+        self.places = places
         self._actor_class = actor_class
-        self._spares_wanted = spares
+        # Kept ready in each place that has been used. All but one actor of a world may share a GPU, whose setting up
+        # takes seconds.
+        self._spares_wanted = 2 if places.gpus else 1
         self._secret = secrets.token_bytes(32)
         self._listener = Listener((host, 0), backlog=64, authkey=self._secret)
         self._registration, self._by_value = _pickled(registration)
         self._numbers = itertools.count(1)
-        self._starting: list[deque[str]] = [deque() for _ in node_ids]
+        self._starting: defaultdict[Place, deque[str]] = defaultdict(deque)
         self._handles: dict[str, Any] = {}
         self._arrived: dict[str, tuple[Hello, Remote]] = {}
         self._changed = threading.Condition()
@@ -95,23 +96,19 @@ class Fleet:
         self._stopped = False
         threading.Thread(target=self._accept, name="rdt-fleet", daemon=True).start()
 
-    def prepare(self, count: int, node: int = 0) -> None:
-        """Have `count` processes started ahead of time on a node, at least."""
-        while len(self._starting[node]) < count:
-            self._starting[node].append(self._start(self._node_ids[node]))
+    def prepare(self, count: int, place: Place) -> None:
+        """Have `count` processes started ahead of time in a place, at least."""
+        while len(self._starting[place]) < count:
+            self._starting[place].append(self._start(place))
 
-    def take(self, place: int = 0) -> Remote:
-        """A process that has never built the transport, or anything else.
-
-        Args:
-            place: numbers the nodes round and round; 0 is the driver's.
+    def take(self, place: Place) -> Remote:
+        """A process in a place that has never built the transport, or anything else.
 
         Raises:
             NoProcess: none could be started.
         """
-        node = place % len(self._node_ids)
-        self.prepare(1, node)
-        name = self._starting[node].popleft()
+        self.prepare(1, place)
+        name = self._starting[place].popleft()
         deadline = time.monotonic() + START_SECONDS
         with self._changed:
             while name not in self._arrived:
@@ -123,7 +120,7 @@ class Fleet:
             hello, remote = self._arrived.pop(name)
         if hello.problem:
             raise NoProcess(f"an actor's process could not load the class: {hello.problem}", of_the_transport=True)
-        self.prepare(self._spares_wanted, node)
+        self.prepare(self._spares_wanted, place)
         return remote
 
     def stop(self) -> None:
@@ -131,15 +128,13 @@ class Fleet:
         self._stopped = True
         with contextlib.suppress(OSError):
             self._listener.close()
-        for name in itertools.chain(*self._starting):
+        for name in itertools.chain(*self._starting.values()):
             with contextlib.suppress(Exception):
                 the_ray().kill(self._handles[name])
         for remote in self._all:
             remote.kill()
 
-    def _start(self, node_id: str) -> str:
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
+    def _start(self, place: Place) -> str:
         name = f"process{next(self._numbers)}"
         address: Any = self._listener.address
         path = [os.path.abspath(entry) for entry in sys.path]
@@ -149,7 +144,7 @@ class Fleet:
             max_restarts=0,
             enable_tensor_transport=True,
             concurrency_groups={"rdt_io": 1, WATCH: 4},
-            scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
+            **place.options(),
         )(self._actor_class)
         self._handles[name] = actor.remote(orders)
         return name

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from queue import SimpleQueue
 from typing import Any
@@ -12,12 +13,13 @@ from typing import Any
 import psutil
 
 from rdt_conformance import pickling
-from rdt_conformance.engines.base import DRIVER, Lane, origin_of
+from rdt_conformance.engines.base import DRIVER, Lane, Spread, origin_of
 from rdt_conformance.engines.cluster.actor import GROUPS, WATCH, AtRest, run_message
 from rdt_conformance.engines.cluster.channel import Answer, Began, Ended, Kill, Request, load_outcome, outcome_of
 from rdt_conformance.engines.cluster.fleet import Fleet, Remote
 from rdt_conformance.engines.cluster.groups import FEWEST, RayGroups
 from rdt_conformance.engines.cluster.watching import SpreadWatch
+from rdt_conformance.engines.places import Place
 from rdt_conformance.engines.reference import calls
 from rdt_conformance.engines.reference.context import inside
 from rdt_conformance.engines.reference.errors import ActorDiedError
@@ -42,7 +44,7 @@ class ProcessHost:
         settings: what Ray would read from its environment.
         history: of all processes.
         groups: Ray's collective groups, for a transport that needs them.
-        together: start all actors on the driver's node, not on one after the other.
+        spread: how far apart the actors are.
     """
 
     def __init__(
@@ -52,15 +54,15 @@ class ProcessHost:
         history: History,
         groups: RayGroups | None = None,
         *,
-        together: bool = False,
+        spread: Spread = Spread.NODES,
     ) -> None:
         self.at_least = FEWEST if groups else 1
         self._groups = groups
         self.history = history
         self.settings = settings
         self._fleet = fleet
-        self._together = together
-        self._places: dict[str, int] = {}
+        self._spread = spread
+        self._numbers: dict[str, int] = {}
         self._here = ThreadHost((), history, settings, reached_by=self)
         self._remotes: dict[str, Remote] = {}
         self._handles: dict[str, Any] = {}
@@ -87,10 +89,18 @@ class ProcessHost:
         if self._groups is not None:
             self._groups.cover([remote.handle for remote in self._remotes.values()])
 
+    def expect(self, names: Sequence[str]) -> None:
+        """See `host.Processes.expect`."""
+        for place, count in Counter(map(self._place, names)).items():
+            self._fleet.prepare(count, place)
+
+    def _place(self, name: str) -> Place:
+        number = self._numbers.setdefault(name, len(self._numbers) + 1)
+        return self._fleet.places.of(number, self._spread)
+
     def start(self, name: str) -> None:
         """See `host.Processes.start`."""
-        place = 0 if self._together else self._places.setdefault(name, len(self._places) + 1)
-        remote = self._fleet.take(place)
+        remote = self._fleet.take(self._place(name))
         remote.receive = lambda message: self._received(name, remote, message)
         remote.gone = lambda: self._lost(name, remote)
         the_ray().get(remote.handle.begin.remote(name, self.settings), timeout=_LOOK_SECONDS)

@@ -32,6 +32,7 @@ def _sum(parts: Sequence[Resources]) -> Resources:
     counts: dict[str, int] = {}
     names: dict[str, tuple[str, ...]] = {}
     registrations: dict[str, int] = {}
+    gpus: dict[str, int] = {}
     for part in parts:
         for kind, count in part.counts.items():
             counts[kind] = max(counts.get(kind, 0), count) if kind in _OF_THE_MACHINE else counts.get(kind, 0) + count
@@ -39,4 +40,6 @@ def _sum(parts: Sequence[Resources]) -> Resources:
             names[kind] = tuple(dict.fromkeys((*names.get(kind, ()), *new)))
         for path, count in part.registrations.items():
             registrations[path] = registrations.get(path, 0) + count
-    return Resources(counts, names, registrations)
+        for gpu, used in part.gpus.items():
+            gpus[gpu] = max(gpus.get(gpu, 0), used)
+    return Resources(counts, names, registrations, gpus)

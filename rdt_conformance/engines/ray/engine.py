@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rdt_conformance.engines.base import DRIVER
+from rdt_conformance.engines.base import DRIVER, Spread
 from rdt_conformance.engines.cluster.fleet import Fleet
 from rdt_conformance.engines.cluster.groups import groups_for
 from rdt_conformance.engines.ray.actor import RayActorProcess
@@ -38,18 +38,29 @@ class RayEngine:
         self._registration = registration
         self._registry = RayRegistry(registration)
         self._registry.register_with_ray()
-        self._fleet = Fleet(registration, session.node_ids, session.host, RayActorProcess)
+        self._fleet = Fleet(registration, session.places(registration.devices), session.host, RayActorProcess)
 
     def new_world(
-        self, settings: Settings = AS_IN_RAY, first_use: Recipe | None = None, *, together: bool = False
+        self, settings: Settings = AS_IN_RAY, first_use: Recipe | None = None, *, spread: Spread = Spread.NODES
     ) -> World:
         """See `Engine.new_world`."""
         history = History()
         record_in(Place(DRIVER, history))
         set_fetch_fail_timeout(None, settings.fetch_fail_timeout)
-        host = RayHost(self._fleet, settings, history, groups_for(self._registration), together=together)
+        host = RayHost(self._fleet, settings, history, groups_for(self._registration), spread=spread)
         host.add_driver(RayWorker(DRIVER, host, self._registry, history, settings))
-        return World(host, RayRdt(host, self._registration.name), self._registration.name, first_use)
+        return World(
+            host,
+            RayRdt(host, self._registration.name),
+            self._registration.name,
+            first_use,
+            device=self._registration.devices[0],
+        )
+
+    @property
+    def gpus(self) -> int:
+        """See `Engine.gpus`."""
+        return self._fleet.places.gpus
 
     def close(self) -> None:
         """End all processes, and let Ray forget the transport."""

@@ -5,7 +5,7 @@ Threads carry the local engine (`threads`), Ray actors the others (`rdt_conforma
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -48,6 +48,10 @@ class Processes(Host, Protocol):
     @property
     def driver(self) -> Worker:
         """The worker of the process that has no actor; it lives in this very process."""
+        ...
+
+    def expect(self, names: Sequence[str]) -> None:
+        """These workers are about to be started: what takes time can be begun for all of them at once."""
         ...
 
     def start(self, name: str) -> None:

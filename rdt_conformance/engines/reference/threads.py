@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager
 from typing import Any
@@ -54,6 +54,9 @@ class ThreadHost:
     def driver(self) -> Worker:
         """The worker of the process that has no actor."""
         return self.workers[DRIVER]
+
+    def expect(self, names: Sequence[str]) -> None:
+        """See `host.Processes.expect`: threads take no time."""
 
     def start(self, name: str) -> None:
         """See `host.Processes.start`."""

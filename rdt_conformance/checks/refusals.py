@@ -1,0 +1,42 @@
+"""Transfers that a transport may refuse, as long as it does so by an error and in bounded time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rdt_conformance.history import ARRIVALS, describe_error
+
+if TYPE_CHECKING:
+    from rdt_conformance.checks.case import Case
+    from rdt_conformance.engines.base import Pending
+    from rdt_conformance.engines.world import Held
+    from rdt_conformance.payloads import Payload
+
+EXACT = "exact"
+
+
+def exact_or_refused(
+    case: Case, receiving: Pending[Held], payload: Payload, clause: str, where: str, given_up: float
+) -> str:
+    """See a receive to its end; `EXACT`, or in words that and how it was refused.
+
+    Args:
+        case: the example that it belongs to.
+        receiving: brings one object.
+        payload: what that was made of.
+        clause: broken if the receive is not answered.
+        where: between which processes, for the message.
+        given_up: seconds after which Ray gives a transfer up in this world.
+    """
+    error = case.error(receiving, seconds=5 * given_up + case.patience.call, by_ray=True)
+    # That Ray gave up is no refusal if the transport still waits, and may be one if not: Ray 2.60 loses some errors.
+    unanswered = error is not None and any(
+        step.what.startswith(ARRIVALS) and step.ended is None for step in case.world.history.steps()
+    )
+    case.require(
+        not unanswered, clause, f"{receiving.what} got no answer {where}, and was given up after {given_up:g} s"
+    )
+    if error is not None:
+        return f"refused: {describe_error(error)}"
+    case.arrived(case.ok(receiving), payload)
+    return EXACT
