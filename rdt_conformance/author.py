@@ -25,14 +25,15 @@ _OTHERS = (
     "/concurrent/futures/",
 )
 """Where frames are not the author's, in a traceback of what a transport raised when a check called it."""
+_INTERFACE = "ray.experimental.rdt.tensor_transport_manager"
 _NOTE = "__rdt_traceback__"
 _HARNESS = (*(str(Path(module).parent) + os.sep for module in (__file__, importlib.__file__)), "<frozen importlib")
 
 
 def folders_of(transport: type) -> tuple[str, ...]:
     """Where the author's code lies: the folders of the class and of those that it is made of, with a separator."""
-    given = ("object", "ABC", "TensorTransportManager")
-    own = [base for base in transport.__mro__ if base.__name__ not in given]
+    given = {*sys.stdlib_module_names, _INTERFACE}
+    own = [base for base in transport.__mro__ if not {base.__module__, base.__module__.partition(".")[0]} & given]
     return tuple({os.path.join(os.path.dirname(inspect.getfile(base)), "") for base in own})
 
 
