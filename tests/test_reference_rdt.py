@@ -375,7 +375,7 @@ def test_an_extract_that_raises_leaves_no_object_behind() -> None:
 def test_a_device_that_is_not_registered_is_refused_and_collected() -> None:
     world = local_world(Registration("T", ("cuda",), InlineTransport, torch.Tensor))
     source, destination = world.actors(2)
-    error = destination.consume(source.produce(PAYLOAD)).error()
+    error = destination.consume(source.produce(PAYLOAD, "cpu")).error()
     assert isinstance(error, ProtocolError) and "tensor_device is 'cpu' (str)" in str(error)
     assert len(calls(world, "garbage_collect")) == 1
     world.close()
