@@ -163,7 +163,8 @@ def test_abort_of_one_transfer_leaves_others_undisturbed(case: Case) -> None:
     # What tells two one-sided transfers of one object into one process apart is not for the transport to know.
     beside_in = other if same_object or _two_sided(case) else destination
     for attempt in attempts(case, source, destination, way):
-        survivor = attempt.sibling(beside_in, beside, same_object=same_object)
+        # It has to begin first, as they may share a thread, and so has to take longer to be under way at the abort.
+        survivor = attempt.sibling(beside_in, beside, same_object=same_object, times=4)
         survivor.begin()
         attempt.begin()
         interrupted = attempt.end()

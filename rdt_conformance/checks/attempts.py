@@ -95,12 +95,15 @@ class Attempt:
         tensors = source.build(payload, case.bench.device)
         return cls(case, source, destination, way, payload, tensors, case.described(source, tensors))
 
-    def sibling(self, destination: Process, way: str, *, same_object: bool) -> Attempt:
-        """Another transfer from the same source."""
+    def sibling(self, destination: Process, way: str, *, same_object: bool, times: int = 1) -> Attempt:
+        """Another transfer from the same source, if it is one of another object of so many `times` the size."""
         if same_object:
             shared = (self.payload, self.tensors, self._described)
             return Attempt(self.case, self.source, destination, way, *shared)
-        return Attempt.of_new_object(self.case, self.source, destination, way, self.payload.inverse())
+        payload = self.payload.inverse()
+        if times > 1:
+            payload = self.case.payload(min(times * payload.nbytes, _SIZES[-1]), payload.count, seed=1_000)
+        return Attempt.of_new_object(self.case, self.source, destination, way, payload)
 
     def begin(self, buffers: Held | None = None) -> None:
         """Begin what the way says. What does not wait for its other half is not waited for either."""
