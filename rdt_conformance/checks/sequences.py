@@ -218,7 +218,8 @@ class Program:
     def _settle(self, transfer: InFlight) -> None:
         self._in_flight.remove(transfer)
         clause = transfer.clause
-        if transfer.into_buffers and isinstance(self._case.error(transfer.receiving, clause), ValueError):
+        if transfer.into_buffers and self._case.error(transfer.receiving, clause) is not None:
+            # Whether it may refuse them, and how, is for the checks of buffers.
             self.situations["target buffers refused"] += 1
             return
         held = self._case.ok(transfer.receiving, clause)
