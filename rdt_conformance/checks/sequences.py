@@ -40,6 +40,8 @@ class Shared:
     ref: Ref
     clause: str
     """What is broken if it does not arrive, see `_BLAMED`."""
+    used: bool = False
+    """A transfer of it has begun."""
 
     def mark(self, clause: str) -> None:
         """What this clause speaks of has happened to it."""
@@ -100,7 +102,9 @@ class Program:
             if self._objects:
                 steps.append(self.share_again)
         if self._objects:
-            steps += [self.receive, self.describe_again]
+            steps.append(self.receive)
+            if self._unused():
+                steps.append(self.describe_again)
             if self._ways_to_break_off():
                 steps.append(self.break_off)
             if self._free_to_drop():
@@ -132,8 +136,8 @@ class Program:
         self.situations["tensors in several live objects"] += 1
 
     def describe_again(self) -> None:
-        """The task that made it is retried, since its reply was lost."""
-        shared = self._draw_object()
+        """The task that made it is retried, since its reply was lost; so nobody has been told where it is."""
+        shared = self._draw_object(self._unused())
         self._case.ok(shared.source.extract(shared.ref.obj_id, shared.tensors), "M6")
         for each in self._objects:
             if each.tensors is shared.tensors:
@@ -259,7 +263,11 @@ class Program:
     def _draw_object(self, among: list[Shared] | None = None) -> Shared:
         return self._draw_near(among or self._objects, "object")
 
+    def _unused(self) -> list[Shared]:
+        return [shared for shared in self._objects if not shared.used]
+
     def _draw_destination(self, shared: Shared) -> Process:
+        shared.used = True
         return self._draw_near([actor for actor in self._actors if actor is not shared.source], "destination")
 
     def _draw_near(self, choices: list[Any], label: str) -> Any:
