@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import inspect
 import os
-import pkgutil
 from pathlib import Path
 
 from suite_run import ROOT, SuiteRun, run_suite_forked
 
-import reference_transports.faulty
 from rdt_conformance.contract import Applies, Area, Clause, clause
 from rdt_conformance.coverage import all_checks
 from rdt_conformance.options import ENGINES
-from reference_transports.faulty import FAULTY, NEEDS_CUDA, RIGHT_IN_ONE_PROCESS
+from reference_transports.faulty import NEEDS_CUDA, RIGHT_IN_ONE_PROCESS, every_faulty
 
-for module in pkgutil.iter_modules(reference_transports.faulty.__path__):
-    importlib.import_module(f"{reference_transports.faulty.__name__}.{module.name}")
-
+FAULTY = every_faulty()
 _ALL = {f"{transport.__module__}:{transport.__name__}": transport for transport in FAULTY}
 TARGETS = {target: transport for target, transport in _ALL.items() if transport not in NEEDS_CUDA}
 """Every faulty transport that can be caught without a GPU, by what names it on the command line."""

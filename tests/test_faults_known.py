@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-
-import reference_transports.faulty
 from rdt_conformance.contract import CLAUSES
 from rdt_conformance.faults_known import known_faults
-from reference_transports.faulty import FAULTY
+from reference_transports.faulty import every_faulty
 
-for module in pkgutil.iter_modules(reference_transports.faulty.__path__):
-    importlib.import_module(f"{reference_transports.faulty.__name__}.{module.name}")
+FAULTY = every_faulty()
 
 
 def test_the_sources_tell_what_the_classes_are() -> None:

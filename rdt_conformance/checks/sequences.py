@@ -126,7 +126,7 @@ class Program:
         source = self._draw(self._actors, "by")
         form = self._draw(_SIZES, "bytes"), self._draw((1, 2), "tensors")
         payload = self._case.payload(*form, seed=self._made)
-        self._share(source, form, payload, source.build(payload, self._case.bench.device), "O1")
+        self._share(source, form, payload, source.build(payload), "O1")
 
     def share_again(self) -> None:
         """The same tensors in another object."""

@@ -5,7 +5,9 @@ Each is a few lines on top of a good one, named for its fault and bound by `brea
 
 from __future__ import annotations
 
+import importlib
 import os
+import pkgutil
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -42,3 +44,10 @@ def breaks(clause: str, *, across_processes: bool = False, cuda: bool = False) -
         return transport
 
     return bind
+
+
+def every_faulty() -> dict[type[TensorTransportManager], str]:
+    """`FAULTY` with all that there are: imports every module of this package."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+    return FAULTY
