@@ -76,6 +76,10 @@ class Clause:
     page of Ray's documentation, ``src`` with a file of Ray and a name in it, ``ray#N`` or ``nixl#N``."""
     suffers: str
     """One sentence: what a user of Ray would see if it were broken."""
+    why: str
+    """What Ray does, or does not do, that makes the transport owe it."""
+    fix: str
+    """What to do in a transport that breaks it."""
     applies: Applies = Applies.ALWAYS
     engines: frozenset[str] = EVERYWHERE
     """The engines that can bring about the situation it speaks of."""
