@@ -1,7 +1,8 @@
 # Needs python3.11 (or python3) and make, and for the tests chromium; everything else is installed into .venv.
 #
 #   make conformance   the suite on a transport; the last lines say what the verdict is and where the report lies
-#   make test          lint, types and the tests of the harness itself
+#   make test          lint, types, the docs and the tests of the harness itself
+#   make docs          the docs, into site/; a link to nowhere is an error
 #   make conformance TRANSPORT=mymodule:MyTransport PYTEST_ARGS=--rdt-profile=quick
 #   make power         how likely the suite catches what is wrong, for reports/power.json
 
@@ -11,17 +12,21 @@ TRANSPORT ?= reference_transports.shared_memory:SharedMemoryTransport
 PYTEST_ARGS ?=
 POWER_ARGS ?=
 
-.PHONY: test conformance power clean
+.PHONY: test docs conformance power clean
 
 # NIXL's own threads keep a core busy for as long as a process lives, and what others measure would suffer.
 test: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(MAKE) docs
 	$(BIN)/pytest tests --ignore=tests/test_faulty.py --ignore=tests/browser --ignore=tests/test_nixl_reference.py -n 2
 	$(BIN)/pytest tests/browser -n 2
 	$(BIN)/pytest tests/test_nixl_reference.py
 	$(BIN)/pytest tests/test_faulty.py -n 3
+
+docs: .venv/installed
+	$(BIN)/mkdocs build --quiet
 
 conformance: .venv/installed
 	$(BIN)/pytest --transport=$(TRANSPORT) $(PYTEST_ARGS)
@@ -37,4 +42,4 @@ power: .venv/installed
 	touch $@
 
 clean:
-	rm -rf .venv
+	rm -rf .venv site
