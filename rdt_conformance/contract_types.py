@@ -76,13 +76,14 @@ class Clause:
     page of Ray's documentation, ``src`` with a file of Ray and a name in it, ``ray#N`` or ``nixl#N``."""
     suffers: str
     """One sentence: what a user of Ray would see if it were broken."""
-    why: str
-    """What Ray does, or does not do, that makes the transport owe it."""
-    fix: str
-    """What to do in a transport that breaks it."""
     applies: Applies = Applies.ALWAYS
     engines: frozenset[str] = EVERYWHERE
     """The engines that can bring about the situation it speaks of."""
     since: str = "2.57"
     untested: str = ""
     """Why there is no check, for a clause that cannot be tested (yet)."""
+    why: str = ""
+    """What Ray does, or does not do, that makes the transport owe it. Of every clause of the register; a report does
+    not repeat it, nor the next."""
+    fix: str = ""
+    """What to do in a transport that breaks it."""

@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -83,7 +83,8 @@ def run_suite_forked(
         TimeoutError: the run did not end within `seconds`, and was killed.
     """
     arguments = command(transport, f"--rdt-report={folder}/report", *options)[3:]
-    run = run_pytest_forked(folder, arguments, token=token, seconds=seconds, small=small)
+    budget = {} if small else {"shrink_seconds": 0.5}
+    run = run_pytest_forked(folder, arguments, token=token, seconds=seconds, budget=budget)
     return replace(run, report=_report(folder))
 
 
@@ -93,13 +94,17 @@ def run_pytest_forked(
     *,
     token: str | None = None,
     seconds: float = 120,
-    small: bool = True,
+    budget: Mapping[str, Any] | None = None,
 ) -> SuiteRun:
-    """Run pytest with these arguments, and nothing added, as `run_suite_forked` does; no report is read."""
+    """Run pytest with these arguments, and nothing added, as `run_suite_forked` does; no report is read.
+
+    Args:
+        budget: what a check may spend instead of what its profile says, by the fields of `Budget`.
+    """
     forking = multiprocessing.get_context("forkserver")
     everything = ["torch", "ray.experimental", "rdt_conformance.session", "rdt_conformance.report.folder"]
     forking.set_forkserver_preload(everything)
-    run = forking.Process(target=_run_pytest, args=(folder, list(arguments), token, small))
+    run = forking.Process(target=_run_pytest, args=(folder, list(arguments), token, budget or {}))
     run.start()
     run.join(seconds)
     if run.exitcode is None:
@@ -109,10 +114,9 @@ def run_pytest_forked(
     return SuiteRun(run.exitcode, (folder / "printed").read_text(), {})
 
 
-def _run_pytest(folder: Path, arguments: list[str], token: str | None, small: bool) -> None:
-    if not small:
-        for name, budget in PROFILES.items():
-            PROFILES[name] = replace(budget, shrink_seconds=0.5)
+def _run_pytest(folder: Path, arguments: list[str], token: str | None, budget: Mapping[str, Any]) -> None:
+    for name, usual in PROFILES.items():
+        PROFILES[name] = replace(usual, **budget)
     os.chdir(folder)
     printed = os.open("printed", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(printed, sys.stdout.fileno())

@@ -17,6 +17,15 @@ PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', PAGE, re.MULTILINE | re.DOTALL)
 SET_UP = "pip install"
 """Done by ``.ci/run`` with the wheel, in an environment of its own; see also `test_docs_commands`."""
+BRIEF = {
+    "examples": 2,
+    "seconds": 0.1,
+    "shrink_seconds": 0.3,
+    "most_cycles": 200,
+    "big_bytes": 1 << 20,
+    "many_tensors": 100,
+}
+"""Every check runs, and the verdict is drawn as for any run, but in a third of the time."""
 
 
 def test_the_steps_of_the_tutorial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,7 +53,7 @@ def run(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
         return capsys.readouterr().out
     assert program == "pytest"
     named = {name for argument in arguments for name in argument.removeprefix("--rdt-clause=").split(",")}
-    done = run_pytest_forked(folder, arguments, seconds=200)
+    done = run_pytest_forked(folder, arguments, seconds=120, budget=BRIEF)
     assert done.status == (1 if named else 0), done.printed
     report = json.loads((folder / "rdt-report" / "report.json").read_text())
     broken = {entry["id"] for entry in report["clauses"] if "fail" in {one["status"] for one in entry["results"]}}
