@@ -25,7 +25,6 @@ COLLECT = ["--collect-only", "--quiet"]
 MINE = "pytest --transport=mymodule:MyTransport"
 PYTEST = {
     ".venv/bin/pytest --transport=path/to/file.py:MyClass": BRIEF,
-    MINE: BRIEF,
     f"{MINE} --rdt-nodes=3": COLLECT,
     f"{MINE} --rdt-address=auto --rdt-nodes=2": COLLECT,
     f"{MINE} --benchmark-only": COLLECT,
@@ -34,13 +33,15 @@ PYTEST = {
     "pytest --rdt-list": [],
     "pytest --help": [],
 }
-"""Commands that are executed here, and what is added to each."""
+"""Commands that are executed here, each by itself, and what is added to it."""
 
-OURS = (
+IN_TURN = (
+    MINE,
     "rdt-conformance clause G1",
     "rdt-conformance judge rdt-report/report.json",
     "rdt-conformance report A.json B.json -o comparison",
 )
+"""Commands that are executed here one after the other: the first one leaves the report that the others read."""
 
 ELSEWHERE = {
     "make test": (".ci/run", "make test"),
@@ -74,7 +75,7 @@ def shown(page: Path) -> list[str]:
 def test_every_command_is_executed_somewhere() -> None:
     tutorial = set(shown(ROOT / "docs" / "tutorial.md")) - ELSEWHERE.keys()
     commands = {command for page in PAGES for command in shown(page)}
-    assert commands - tutorial == PYTEST.keys() | ELSEWHERE.keys() | set(OURS)
+    assert commands - tutorial == PYTEST.keys() | ELSEWHERE.keys() | set(IN_TURN)
     for file, marker in ELSEWHERE.values():
         assert marker in (ROOT / file).read_text(encoding="utf-8"), file
 
@@ -121,15 +122,16 @@ def test_a_command_of_pytest(project: Path, command: str) -> None:
     assert "1 passed" in done.printed or added != BRIEF
 
 
-def test_the_commands_that_need_a_report(
+def test_the_commands_that_follow_a_run(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_pytest_forked(project, ["--transport=mymodule:MyTransport", *BRIEF])
+    run, *others = IN_TURN
+    done = run_pytest_forked(project, [*run.split()[1:], *BRIEF])
+    assert done.status == 8 and "1 passed" in done.printed
     monkeypatch.chdir(project)
     for copy in ("A.json", "B.json"):
         shutil.copy("rdt-report/report.json", copy)
-    statuses = [cli.main(command.split()[1:]) for command in OURS]
-    assert statuses == [0, 8, 0]
+    assert [cli.main(command.split()[1:]) for command in others] == [0, 8, 0]
     assert "G1 MUST (gc)" in capsys.readouterr().out
     assert list((project / "comparison").iterdir())
 

@@ -73,7 +73,7 @@ def clause_page(entry: Clause, faults: Sequence[Fault]) -> str:
         _text(entry.sentence),
         *prose,
         _table(("", ""), [(f"**{label}**", text) for label, text in rows.items()]),
-        "## Transports that break it on purpose",
+        *(["## Transports that break it on purpose"] if faults else []),
         *[_example(entry, fault, first=fault is faults[0]) for fault in faults],
         f"In a terminal: `rdt-conformance clause {entry.id}`. [All clauses](index.md#{entry.area.value}).",
     ]
