@@ -218,7 +218,7 @@ class AsksTheReceiver(InlineTransport):
     def get_communicator_metadata(
         self, src_actor: Any, dst_actor: Any, backend: str | None = None
     ) -> CommunicatorMetadata:
-        if dst_actor is not None:
+        if isinstance(dst_actor, ray.actor.ActorHandle):
             ray.get(dst_actor.__ray_call__.remote(type))
         return super().get_communicator_metadata(src_actor, dst_actor, backend)
 
