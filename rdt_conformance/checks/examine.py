@@ -178,6 +178,7 @@ class Examination:
         played: Twin | None = None
         clean = False
         try:
+            self._expect_all_alive(case, self._bench.kept_by, "had ended by the time that the next example began")
             given_up = self._carry_out(case)
             # Hypothesis begins with the smallest example, and comes near to the failing one when it makes that small.
             if self._failure is not None or not self._completed:
@@ -244,13 +245,22 @@ class Examination:
         """Drop what the example made; what does not come to an end is a hang. Whether the world can be used again."""
         if case.left_blocked:
             return False
-        if not case.world.reset(case.patience.call):
+        clean = case.world.reset(case.patience.call)
+        self._expect_all_alive(case, self._spec.clauses[0], "ended while what the example had made was freed")
+        if not clean:
             stacks = case.world.stacks()
             if stacks:
                 hung = Hung("freeing what the example made", case.patience.call, stacks)
                 raise case.hung(hung, self._spec.clauses[0])
             return False
-        return not case.renewed
+        self._bench.kept_by = self._spec.clauses[0]
+        return not case.renewed and not case.world.died()
+
+    def _expect_all_alive(self, case: Case, clause: str, happened: str) -> None:
+        """No process ends by itself, also not when no call is there to fail for it."""
+        died = [name for name, by_itself in case.world.died().items() if by_itself]
+        if died:
+            raise broken(clause, f"the process of {' and of '.join(died)} {happened}, and nobody had ended it")
 
     def _out_of_time(self) -> bool:
         limit = self._budget.seconds * max(self._spec.tries, 20 if self._bench.alone else 1)
