@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from rdt_conformance import author, interrupts
 from rdt_conformance.checks.bench import Bench
 from rdt_conformance.checks.carries import Carries
 from rdt_conformance.checks.case import Case
+from rdt_conformance.checks.stopwatch import Stopwatch
 from rdt_conformance.checks.verdicts import Broken, NotExercised, broken
 from rdt_conformance.contract import Level, clause as clause_of
 from rdt_conformance.engines.base import Hung, NoProcess
@@ -56,7 +56,7 @@ class Examination:
         self._bench = bench
         self._budget = bench.budget
         self._carries = bench.carries if spec.sends else Carries()  # found out before the clock runs
-        self._began = time.monotonic()
+        self._watch = Stopwatch(cores=bench.engine == "local")
         self._examples = 0
         self._witnessed: set[str] = set()
         self._completed = False
@@ -92,7 +92,7 @@ class Examination:
             reason=self._reason,
             examples=self._examples,
             transfers=self._bench.transfers - transfers,
-            seconds=time.monotonic() - self._began,
+            seconds=self._watch.passed(),
             facts=self._facts,
         )
 
@@ -265,7 +265,7 @@ class Examination:
     def _out_of_time(self) -> bool:
         limit = self._budget.seconds * max(self._spec.tries, 20 if self._bench.alone else 1)
         least = _LEAST_ORDERS if self._spec.interleaves else self._budget.least * len(self._bench.devices)
-        return self._examples >= least and time.monotonic() - self._began > limit
+        return self._examples >= least and self._watch.had(limit)
 
     def _describe(self, case: Case, clause: str, happened: str, error: BaseException | None) -> Failure:
         return Failure(
