@@ -148,7 +148,8 @@ class Program:
         """An object is an argument of a task, or a task gets it."""
         shared = self._draw_object()
         destination = self._draw_destination(shared)
-        ways = [self._consume, *([self._get, self._get_into_buffers] if self._one_sided else [])]
+        ways = [self._consume, *([self._get] if self._one_sided else [])]
+        ways += [self._get_into_buffers] if self._one_sided and self._case.target.takes_buffers else []
         self._draw(ways, "received as")(shared, destination)
 
     def _consume(self, shared: Shared, destination: Process) -> None:
@@ -185,7 +186,8 @@ class Program:
         for transfer in [each for each in self._in_flight if each.shared is shared]:
             self._settle(transfer)
         way = self._draw((FETCH, RECEIVE) if self._one_sided else (RECEIVE_ALONE, SEND_ALONE, BOTH), "way")
-        buffers = self._new_buffers(destination, shared) if way == FETCH else None
+        into_buffers = way == FETCH and self._case.target.takes_buffers
+        buffers = self._new_buffers(destination, shared) if into_buffers else None
         described = shared.ref.obj_id, self._metadata(shared)
         attempt = Attempt(self._case, shared.source, destination, way, shared.payload, shared.tensors, described)
         if buffers is not None:
