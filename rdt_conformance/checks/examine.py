@@ -182,7 +182,7 @@ class Examination:
             given_up = self._carry_out(case)
             # Hypothesis begins with the smallest example, and comes near to the failing one when it makes that small.
             if self._failure is not None or not self._completed:
-                played = Twin(tuple(case.drawn), case.world.history.steps()[-_STEPS:])
+                played = Twin(tuple(case.drawn), case.world.history.steps(case.names)[-_STEPS:])
             clean = self._tidy(case)
             if given_up is not None:
                 raise given_up
@@ -272,7 +272,7 @@ class Examination:
             clause=clause,
             happened=happened,
             example=tuple(case.drawn),
-            history=case.world.history.steps()[-_STEPS:],
+            history=case.world.history.steps(case.names)[-_STEPS:],
             error=author.traceback_of(error.__cause__ if error is not None else None),
             stacks=getattr(error, "stacks", ""),
             replay=self._replay(case),
