@@ -17,7 +17,7 @@ from pytest_benchmark.stats import Metadata
 from rdt_conformance.bench import gate, table
 from rdt_conformance.bench.cells import BenchmarkSpec, Cell
 from rdt_conformance.bench.contests import Contests
-from rdt_conformance.bench.results import CellResult, Row
+from rdt_conformance.bench.results import CellResult, Finding, Row
 from rdt_conformance.bench.statistics import Verdict
 from rdt_conformance.bench.versions import transport_of
 from rdt_conformance.environment import environment
@@ -114,7 +114,6 @@ class BenchmarkRun:
         self._began = 0.0
         self._done = 0
         self.results: list[CellResult] = []
-        self._findings: dict[str, list[gate.Finding]] = {}
 
     def _reason_not_to_run(self) -> str:
         if not self._config.pluginmanager.hasplugin("benchmark"):
@@ -223,16 +222,16 @@ class BenchmarkRun:
         result = self._contests.measure(getattr(item, "originalname", item.name), cell)
         self.results.append(result)
         self._hand_over(item, result)
-        self._findings[result.key] = found = self._gate(result)
+        result.findings = self._gate(result)
         own = result.row("transport")
         problem = own.problem if own else result.why_not
         if not own or any(said in problem for said in NOT_THE_TRANSPORTS):
             pytest.skip(problem)
-        worse = [str(finding) for finding in found if finding.verdict is Verdict.WORSE]
+        worse = [str(finding) for finding in result.findings if finding.verdict is Verdict.WORSE]
         if problem or worse:
             pytest.fail(problem or "; ".join(worse), pytrace=False)
 
-    def _gate(self, result: CellResult) -> list[gate.Finding]:
+    def _gate(self, result: CellResult) -> list[Finding]:
         found = gate.against(result, self._seed) if self._settings.against is not None else []
         if self._earlier is not None:
             cells = {cell.key: cell for cell in map(CellResult.from_json, self._earlier["benchmarks"])}
@@ -277,7 +276,7 @@ class BenchmarkRun:
         """Show every cell."""
         if self.results:
             terminalreporter.section("rdt-conformance benchmarks")
-            for text, markup in table.lines(self.results, self._findings):
+            for text, markup in table.lines(self.results):
                 terminalreporter.write_line(text, **markup)
 
 

@@ -11,9 +11,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from rdt_conformance.report.charts import several_runs
+from rdt_conformance.report.charts.marks import Chart, Missing
 from rdt_conformance.report.view import DEVIATION, FAIL, UNKNOWN, WARN, RunView, Shown, shown, worst
 from rdt_conformance.words import listed
 
+_MACHINE = ("cpu", "cores", "memory", "kernel", "python")
+"""What has to be the same for times to be compared at all."""
 ABSENT = Shown("na", " ", "not in its contract")
 
 
@@ -103,6 +107,15 @@ class Comparison:
         """The facts of each transport, those that differ first."""
         facts = [{fact["name"]: str(fact["value"]) for fact in run.run.target["facts"]} for run in self.runs]
         return _lines(facts)
+
+    @cached_property
+    def charts(self) -> list[Chart | Missing]:
+        """What was measured, the runs side by side; nothing if fewer than two have benchmarks."""
+        measured = [compared for compared in self.runs if compared.run.cells]
+        if len(measured) < 2:
+            return []
+        machines = {tuple(str(run.run.environment.get(name)) for name in _MACHINE) for run in measured}
+        return several_runs.charts([(run.name, run.run.cells) for run in measured], alike=len(machines) == 1)
 
     @cached_property
     def environments(self) -> list[Line]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rdt_conformance.target import Target
 
 FORMAT = "rdt-conformance-report"
-VERSION = 2
+VERSION = 3
 FILE_NAME = "report.json"
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from rdt_conformance.bench.cells import Cell, benchmark, in_bytes, tensors
+from rdt_conformance.bench.cells import Cell, benchmark, tensors
 from rdt_conformance.bench.contents import flat
 from rdt_conformance.bench.run import Arena
+from rdt_conformance.words import in_bytes
 
 SIZES = (4, 1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
 COUNTS = (1, 10, 100, 1_000, 10_000)

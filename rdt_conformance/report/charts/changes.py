@@ -1,0 +1,97 @@
+"""What it was held against: each comparison with its interval, and what is said of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rdt_conformance.bench.results import CellResult
+from rdt_conformance.bench.statistics import Interval, Verdict
+from rdt_conformance.report.charts import scale
+from rdt_conformance.report.charts.costs import called
+from rdt_conformance.report.charts.marks import Chart, Forest, Missing, Table, Whisker
+from rdt_conformance.report.charts.measured import named, usable
+
+SIGNS = {
+    Verdict.WORSE: ("✕ worse", "fail"),
+    Verdict.BETTER: ("✓ better", "pass"),
+    Verdict.SAME: ("= same", "na"),
+    Verdict.INCONCLUSIVE: ("? inconclusive", "unknown"),
+}
+"""In words, and the class in the style sheet."""
+
+
+def changes(cells: Sequence[CellResult]) -> Chart | Missing:
+    """How many times as long it takes as the version, or the report, that it was held against."""
+    title = "Change against the baseline"
+    rows, table = [], []
+    for cell in cells:
+        for finding in cell.findings:
+            said, tone = SIGNS[finding.verdict]
+            table.append([called(cell), finding.what, said.partition(" ")[2], finding.words])
+            for change in finding.changes:
+                if _drawable(change.slower):
+                    name = f"{called(cell)}{f', by {change.by}' if change.by else ''}"
+                    rows.append(_whisker(name, change.slower, f"{change.slower.middle:.2f}× {said}", change.floor, tone))
+    if not rows:
+        found = f"{len(table)} quantities were compared, none of them a time" if table else ""
+        return Missing(title, found or "it was held against nothing; --rdt-against and --rdt-baseline do that")
+    counted = {verdict: sum(f.verdict is verdict for c in cells for f in c.findings) for verdict in SIGNS}
+    told = ", ".join(f"{number} {verdict.value}" for verdict, number in counted.items() if number)
+    return Chart(
+        "changes",
+        title,
+        f"{told[:1].upper()}{told[1:]}.",
+        "Left of 1× it takes less time than before, right of it more. The line is the 95 % interval of the ratio; only "
+        "what lies wholly beyond the grey zone counts as a change.",
+        Forest(scale.ratios("time, in times of the baseline’s", _ends(rows)), rows),
+        Table(["cell", "what", "said", "by"], table, numbers=4),
+    )
+
+
+def peers(cells: Sequence[CellResult]) -> Chart | Missing:
+    """How many times as fast it is as each other transport that was measured beside it."""
+    title = "Speed beside other transports"
+    found = [
+        (cell, row, row.speed)
+        for cell in cells
+        for row in usable(cell)
+        if row.role == "peer" and row.speed and _drawable(row.speed)
+    ]
+    if not found:
+        return Missing(title, "no other transport was measured beside it; --rdt-peers does that")
+    several = len({row.name for _, row, _ in found}) > 1
+    rows = [
+        _whisker(f"{called(cell)}{f', {named(row)}' if several else ''}", speed, f"{speed.middle:.2f}×")
+        for cell, row, speed in found
+    ]
+    faster = sum(speed.low > 1 for _, _, speed in found)
+    slower = sum(speed.high < 1 for _, _, speed in found)
+    return Chart(
+        "peers",
+        f"{title}: {', '.join(dict.fromkeys(named(row) for _, row, _ in found))}",
+        f"Faster in {faster} and slower in {slower} of {len(found)} comparisons.",
+        "Right of 1× this transport is faster. Both took turns; the line is the 95 % interval of the ratio of pairs.",
+        Forest(scale.ratios("times as fast as the other", _ends(rows)), rows),
+        Table(
+            ["cell", "beside", "pairs", "times as fast", "95 % from", "to"],
+            [
+                [called(cell), named(row), str(s.pairs), *(f"{each:.3f}" for each in (s.middle, s.low, s.high))]
+                for cell, row, s in found
+            ],
+            numbers=2,
+        ),
+    )
+
+
+def _drawable(ratio: Interval) -> bool:
+    return all(math.isfinite(value) and value > 0 for value in (ratio.low, ratio.middle, ratio.high))
+
+
+def _whisker(name: str, ratio: Interval, label: str, zone: float = 0.0, tone: str = "") -> Whisker:
+    return Whisker(name, ratio.middle, ratio.low, ratio.high, label, zone, tone)
+
+
+def _ends(rows: Sequence[Whisker]) -> list[float]:
+    ends = [value for row in rows for value in (row.low, row.high)]
+    return [*ends, *(1 + row.zone for row in rows), *(1 / (1 + row.zone) for row in rows)]
