@@ -24,7 +24,9 @@ def _series(seconds: float, count: int, draw: np.random.Generator, counters: dic
     took = seconds * draw.lognormal(0, 0.1, count) * np.where(draw.random(count) < 0.02, 3, 1)
     took[count // 2 : count // 2 + count // 10] *= 1.3
     samples = [
-        Sample(each * 0.4, each * 0.3, each * 0.5, each * 0.1, each * 0.5, each * 0.1, each * 0.05, each * 2, each * 1.5)
+        Sample(
+            each * 0.4, each * 0.3, each * 0.5, each * 0.1, each * 0.5, each * 0.1, each * 0.05, each * 2, each * 1.5
+        )
         for each in took
     ]
     return Series(samples[:4], samples, count + 44, counters)
@@ -137,6 +139,4 @@ def named(text: str) -> list[CellResult]:
     return [told, cell("test_single_tensor", text, MIB), failed, missing]
 
 
-MADE: dict[str, Callable[[], list[CellResult]]] = {
-    make.__name__: make for make in (full, odd, nothing_exact)
-}
+MADE: dict[str, Callable[[], list[CellResult]]] = {make.__name__: make for make in (full, odd, nothing_exact)}

@@ -65,7 +65,13 @@ def _templates() -> Environment:
     )
     environment.filters.update(anchor=view.anchor, listed=listed, size=_size)
     environment.globals.update(
-        shown=view.shown, worst=view.worst, legend=view.LEGEND, as_svg=as_svg, chart_svg=svg.as_svg, count=count, longest=LONGEST
+        shown=view.shown,
+        worst=view.worst,
+        legend=view.LEGEND,
+        as_svg=as_svg,
+        chart_svg=svg.as_svg,
+        count=count,
+        longest=LONGEST,
     )
     return environment
 

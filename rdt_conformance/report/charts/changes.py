@@ -11,6 +11,8 @@ from rdt_conformance.report.charts import scale
 from rdt_conformance.report.charts.costs import called
 from rdt_conformance.report.charts.marks import Chart, Forest, Missing, Table, Whisker
 from rdt_conformance.report.charts.measured import named, usable
+from rdt_conformance.report.charts.transfers import WHOLE
+from rdt_conformance.words import count
 
 SIGNS = {
     Verdict.WORSE: ("✕ worse", "fail"),
@@ -32,7 +34,9 @@ def changes(cells: Sequence[CellResult]) -> Chart | Missing:
             for change in finding.changes:
                 if _drawable(change.slower):
                     name = f"{called(cell)}{f', by {change.by}' if change.by else ''}"
-                    rows.append(_whisker(name, change.slower, f"{change.slower.middle:.2f}× {said}", change.floor, tone))
+                    rows.append(
+                        _whisker(name, change.slower, f"{change.slower.middle:.2f}× {said}", change.floor, tone)
+                    )
     if not rows:
         found = f"{len(table)} quantities were compared, none of them a time" if table else ""
         return Missing(title, found or "it was held against nothing; --rdt-against and --rdt-baseline do that")
@@ -49,37 +53,30 @@ def changes(cells: Sequence[CellResult]) -> Chart | Missing:
     )
 
 
-def peers(cells: Sequence[CellResult]) -> Chart | Missing:
+def peers(cells: Sequence[CellResult]) -> list[Chart | Missing]:
     """How many times as fast it is as each other transport that was measured beside it."""
-    title = "Speed beside other transports"
-    found = [
-        (cell, row, row.speed)
-        for cell in cells
-        for row in usable(cell)
-        if row.role == "peer" and row.speed and _drawable(row.speed)
-    ]
+    found: dict[str, list[tuple[str, Interval]]] = {}
+    for cell in cells:
+        for row in usable(cell):
+            if row.role == "peer" and cell.benchmark != WHOLE and row.speed and _drawable(row.speed):
+                found.setdefault(named(row), []).append((called(cell), row.speed))
     if not found:
-        return Missing(title, "no other transport was measured beside it; --rdt-peers does that")
-    several = len({row.name for _, row, _ in found}) > 1
-    rows = [
-        _whisker(f"{called(cell)}{f', {named(row)}' if several else ''}", speed, f"{speed.middle:.2f}×")
-        for cell, row, speed in found
-    ]
-    faster = sum(speed.low > 1 for _, _, speed in found)
-    slower = sum(speed.high < 1 for _, _, speed in found)
+        return [Missing("Speed beside other transports", "none was measured beside it; --rdt-peers does that")]
+    return [_peer(name, speeds, number) for number, (name, speeds) in enumerate(found.items(), 1)]
+
+
+def _peer(name: str, speeds: Sequence[tuple[str, Interval]], number: int) -> Chart:
+    rows = [_whisker(where, speed, f"{speed.middle:.2f}×") for where, speed in speeds]
+    faster, slower = sum(row.low > 1 for row in rows), sum(row.high < 1 for row in rows)
     return Chart(
-        "peers",
-        f"{title}: {', '.join(dict.fromkeys(named(row) for _, row, _ in found))}",
-        f"Faster in {faster} and slower in {slower} of {len(found)} comparisons.",
+        f"peer-{number}",
+        f"Speed beside {name}",
+        f"Faster in {faster} and slower in {slower} of {count(len(rows), 'cell')}.",
         "Right of 1× this transport is faster. Both took turns; the line is the 95 % interval of the ratio of pairs.",
         Forest(scale.ratios("times as fast as the other", _ends(rows)), rows),
         Table(
-            ["cell", "beside", "pairs", "times as fast", "95 % from", "to"],
-            [
-                [called(cell), named(row), str(s.pairs), *(f"{each:.3f}" for each in (s.middle, s.low, s.high))]
-                for cell, row, s in found
-            ],
-            numbers=2,
+            ["cell", "pairs", "times as fast", "95 % from", "to"],
+            [[where, str(s.pairs), *(f"{each:.3f}" for each in (s.middle, s.low, s.high))] for where, s in speeds],
         ),
     )
 

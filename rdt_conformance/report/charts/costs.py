@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from rdt_conformance.bench.results import CellResult, Row
 from rdt_conformance.report.charts import scale
 from rdt_conformance.report.charts.marks import Bar, Bars, Chart, Missing, Part, Table
-from rdt_conformance.report.charts.measured import named, own, usable, without_numbers
-from rdt_conformance.report.charts.transfers import SIZES, WHOLE, of
+from rdt_conformance.report.charts.measured import named, own, usable
+from rdt_conformance.report.charts.transfers import COUNTS, SIZES, of
 from rdt_conformance.words import in_bytes
 
 
 def called(cell: CellResult) -> str:
     """A cell among those of other benchmarks."""
-    kind = "" if cell.benchmark == SIZES else f"{cell.benchmark.removeprefix('test_').replace('_', ' ')}, "
-    return f"{kind}{cell.cell}"
+    plain = cell.benchmark in (SIZES, COUNTS)
+    return cell.cell if plain else f"{cell.cell}, {cell.benchmark.removeprefix('test_').replace('_', ' ')}"
 
 
 def stages(cells: Sequence[CellResult]) -> Chart | Missing:
@@ -34,13 +34,13 @@ def stages(cells: Sequence[CellResult]) -> Chart | Missing:
             if took > 0
         ]
         rows.append(Bar(called(cell), parts, scale.in_seconds(whole)))
-    cell, row = found[-1] if found[-1][0].benchmark != WHOLE else found[0]
+    cell, row = max(found, key=lambda each: (each[0].benchmark == SIZES, each[0].nbytes))
     most = max(row.stages, key=lambda name: row.stages[name])
     part = row.stages[most] / sum(row.stages.values())
     return Chart(
         "stages",
         title,
-        f"In {called(cell)}, {scale.in_percent(part)} of it is {_plain(most)}.",
+        f"At {called(cell)}, {scale.in_percent(part)} of it is {_plain(most)}.",
         "Each bar is one cycle, from the source filling its tensors to the object being freed; the figures in it are those "
         "of the list below, the time at its end is all of it. Stages are at their medians.",
         Bars(scale.linear("part of the cycle", 1.0, scale.in_percent), rows),
@@ -75,7 +75,6 @@ def processors(cells: Sequence[CellResult]) -> Chart | Missing:
             ["contender", "samples", "seconds for a GiB"],
             [[named(row), str(len(row.samples)), f"{row.cpu_per_gib:.3g}"] for row in rows],
         ),
-        list(without_numbers([cell])),
     )
 
 

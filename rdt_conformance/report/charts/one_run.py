@@ -31,7 +31,7 @@ def charts(cells: Sequence[CellResult]) -> list[Chart | Missing]:
         *samples.in_time(cells),
         costs.processors(cells),
         costs.copies(cells),
-        changes.peers(cells),
+        *changes.peers(cells),
         changes.changes(cells),
     ]
 
@@ -49,7 +49,7 @@ def _lines(cell: CellResult) -> list[list[str]]:
 
 
 def _line(cell: CellResult, row: Row) -> list[str]:
-    name = f"{named(row)} again" if row.role == "again" else named(row)
+    name = named(row)
     if why := problem(row):
         return [name, str(row.pairs), str(row.verified), *[""] * 12, f"no number: {why}"]
     large, share, speed = cell.nbytes >= _LARGE_BYTES, share_of_limit(cell, row), row.speed

@@ -17,27 +17,29 @@ STEPS = 80
 """Points of a distribution, closer together where fewer samples lie beyond."""
 DOTS = 300
 """Samples that are drawn in the order of time; of more, the least and the largest of each stretch."""
+_TOO_FEW = "no size has {} samples with exact data"
 _PERCENTS = (0.5, 0.9, 0.99, 0.999)
 
 
 def distributions(cells: Sequence[CellResult]) -> list[Chart | Missing]:
     """The distribution of the smallest and of the largest size, with the tail."""
-    chosen = _ends(cells)
+    chosen = _ends(cells, 2 * SAMPLES_BEYOND)
     if not chosen:
-        return [Missing("Distribution of the samples", "no size was measured with exact data")]
+        return [Missing("Distribution of the samples", _TOO_FEW.format(2 * SAMPLES_BEYOND))]
     return [_distribution(cell, number) for number, cell in enumerate(chosen, 1)]
 
 
 def in_time(cells: Sequence[CellResult]) -> list[Chart | Missing]:
     """The samples of the same sizes, one after the other."""
-    chosen = _ends(cells)
+    chosen = _ends(cells, 2)
     if not chosen:
-        return [Missing("Samples in the order of time", "no size was measured with exact data")]
+        return [Missing("Samples in the order of time", _TOO_FEW.format(2))]
     return [_in_time(cell, number) for number, cell in enumerate(chosen, 1)]
 
 
-def _ends(cells: Sequence[CellResult]) -> list[CellResult]:
-    found = [cell for cell in of(cells, SIZES) if own(cell)]
+def _ends(cells: Sequence[CellResult], least: int) -> list[CellResult]:
+    """The smallest and the largest size with as many samples."""
+    found = [cell for cell in of(cells, SIZES) if (row := own(cell)) and len(row.samples) >= least]
     return found if len(found) < 2 else [found[0], found[-1]]
 
 
@@ -94,7 +96,7 @@ def _in_time(cell: CellResult, number: int) -> Chart:
         "A level cloud is a quiet machine. What rises for all at the same time is the machine; what rises for one alone "
         "is that one.",
         Plot(
-            scale.linear("turn", max(1, total - 1), lambda turn: f"{turn:,.0f}"),
+            scale.linear("turn", max(1, total - 1), lambda turn: f"{turn:,.0f}", 1),
             scale.seconds("time until the data are there", [point.y for point in points]),
             series,
             "dots",

@@ -81,10 +81,10 @@ def sizes(title: str, values: Iterable[float]) -> Axis:
     return Axis(title, low, high, [Tick(2.0**each, in_bytes(2**each)) for each in exponents], math.log)
 
 
-def linear(title: str, most: float, say: Say = lambda value: f"{value:g}") -> Axis:
-    """From zero to `most`."""
+def linear(title: str, most: float, say: Say = lambda value: f"{value:g}", least_step: float = 0.0) -> Axis:
+    """From zero to `most`, with ticks that are no closer than `least_step`."""
     high = most if most > 0 else 1.0
-    step = _step(high)
+    step = max(_step(high), least_step)
     ticks = [number * step for number in range(int(high / step + 1e-9) + 1)]
     return Axis(title, 0.0, high, [Tick(value, say(value)) for value in ticks])
 
@@ -96,7 +96,7 @@ def tail(title: str, nearest: float) -> Axis:
         title: of the axis.
         nearest: the highest share, below 1.
     """
-    marks = [0.0, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999]
+    marks = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999]
     high = max(nearest, 0.9)
     ticks = [Tick(value, f"{100 * value:.7g} %") for value in marks if value <= high]
     return Axis(title, 0.0, high, ticks, lambda share: -math.log1p(-share))

@@ -58,7 +58,6 @@ def _share(runs: Sequence[Run]) -> Chart | Missing:
         "runs can be compared better than times can.",
         Plot(scale.sizes("payload", drawn.xs), scale.shares("speed, in shares of the limit’s", drawn.ys), drawn.series),
         drawn.table,
-        drawn.notes,
     )
 
 
@@ -81,7 +80,11 @@ def _tensors(runs: Sequence[Run], alike: bool) -> Chart | Missing:
 
 
 def _lines(
-    cells: Sequence[CellResult], x: Callable[[CellResult], float], y: Value, say_x: tuple[str, Say], say_y: tuple[str, Say]
+    cells: Sequence[CellResult],
+    x: Callable[[CellResult], float],
+    y: Value,
+    say_x: tuple[str, Say],
+    say_y: tuple[str, Say],
 ) -> Lines:
     return lines(cells, x, y, say_x=say_x, say_y=say_y, name=lambda cell, row: row.name)
 

@@ -9,8 +9,8 @@ from markupsafe import Markup
 from rdt_conformance.report.charts.marks import Bar, Bars, Chart, Forest, Plot, Point, Series, Whisker
 from rdt_conformance.report.charts.scale import Axis
 
-WIDTH = 480
-HEIGHT = 300
+WIDTH = 440
+HEIGHT = 290
 """Of a plot; what has rows is as high as they are."""
 ROW = 25
 """The height of a row."""
@@ -18,12 +18,14 @@ BAR = 15
 """The height of a bar."""
 TITLE, FOOT = 30, 42
 """What is kept free above and below the marks, for the titles of the axes."""
-LETTER = 6.1
-"""The width of a letter."""
-LONGEST_LABEL, LONGEST_NAME = 22, 30
+LETTER, BOLD = 6.1, 7.0
+"""The width of a letter, in a font that is rather wide."""
+LONGEST_LABEL, LONGEST_NAME = 20, 28
 """Longer ones are cut; the table has them whole."""
 LABEL_GAP = 14
 """The least distance between two labels."""
+LABEL_ROOM = 34
+"""What a label beside a point takes; where points are closer, some go without."""
 STYLES = 10
 """As many series can be told apart by colour, dash and marker; then they come again."""
 _MARKERS = (
@@ -66,7 +68,7 @@ class _Plot:
     def __init__(self, plot: Plot) -> None:
         self._plot = plot
         self._left = 10 + max(_width(tick.label) for tick in plot.y.ticks)
-        labels = [_width(_cut(each.name, LONGEST_LABEL)) for each in plot.series]
+        labels = [_width(_cut(each.name, LONGEST_LABEL), BOLD) for each in plot.series]
         self._right = WIDTH - 16 - max(labels)
         self._bottom = HEIGHT - FOOT
 
@@ -114,8 +116,12 @@ class _Plot:
         marked = series.points
         if self._plot.how == "curves":
             marked = marked[5 + style :: 15]
-        for point in marked:
-            yield self._marker(point, style)
+        yield from (self._marker(point, style) for point in marked)
+        taken = WIDTH + LABEL_ROOM
+        for point in reversed(marked):
+            if point.label and taken - self._x(point.x) >= LABEL_ROOM:
+                taken = self._x(point.x)
+                yield _text(taken, self._y(point.y) + 17, point.label, "middle value")
 
     def _band(self, series: Series, style: int) -> Iterator[Markup]:
         banded = [(p.x, p.low, p.high) for p in series.points if p.low is not None and p.high is not None]
@@ -134,9 +140,8 @@ class _Plot:
     def _marker(self, point: Point, style: int) -> Markup:
         x, y = self._x(point.x), self._y(point.y)
         told = Markup("<title>{}</title>").format(point.told) if point.told else ""
-        beside = _text(x, y - 8, point.label, "middle value") if point.label else ""
-        return Markup('<path class="marker s{}" d="M{} {}{}">{}</path>{}').format(
-            style, _n(x), _n(y), _MARKERS[style], told, beside
+        return Markup('<path class="marker s{}" d="M{} {}{}">{}</path>').format(
+            style, _n(x), _n(y), _MARKERS[style], told
         )
 
     def _labels(self) -> Iterator[Markup]:
@@ -179,7 +184,7 @@ class _Rows:
     def __init__(self, axis: Axis, names: Sequence[str], labels: Sequence[str]) -> None:
         self._axis = axis
         self.left = 10 + max(_width(_cut(name, LONGEST_NAME)) for name in names)
-        self.right = WIDTH - 12 - max(_width(label) for label in labels)
+        self.right = WIDTH - 10 - max(_width(label, BOLD) for label in labels)
         self._names = names
         self._labels = labels
         self._bottom = TITLE - 8 + ROW * len(names)
@@ -264,8 +269,8 @@ def _n(number: float) -> str:
     return f"{number:.1f}".removesuffix(".0")
 
 
-def _width(text: str) -> float:
-    return len(text) * LETTER
+def _width(text: str, letter: float = LETTER) -> float:
+    return len(text) * letter
 
 
 def _cut(text: str, longest: int) -> str:

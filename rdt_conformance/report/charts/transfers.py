@@ -10,7 +10,12 @@ from rdt_conformance.report.charts.marks import Chart, Missing, Plot
 from rdt_conformance.report.charts.measured import fastest_limit, lines, own, share_of_limit
 from rdt_conformance.words import in_bytes
 
-SIZES, COUNTS, IN_FLIGHT, WHOLE = "test_single_tensor", "test_number_of_tensors", "test_pipelined_gets", "test_whole_rdt"
+SIZES, COUNTS, IN_FLIGHT, WHOLE = (
+    "test_single_tensor",
+    "test_number_of_tensors",
+    "test_pipelined_gets",
+    "test_whole_rdt",
+)
 """The benchmarks that these charts are of."""
 _TIME = ("p50", scale.in_seconds)
 _PAYLOAD = ("payload", lambda size: in_bytes(int(size)))
@@ -34,7 +39,9 @@ def latency(cells: Sequence[CellResult]) -> Chart | Missing:
     if not found:
         return Missing(title, "no size was measured with exact data")
     drawn = lines(sizes, lambda cell: cell.nbytes, median, say_x=_PAYLOAD, say_y=_TIME, band=True)
-    plot = Plot(scale.sizes("payload", drawn.xs), scale.seconds("time until the data are there, p50", drawn.ys), drawn.series)
+    plot = Plot(
+        scale.sizes("payload", drawn.xs), scale.seconds("time until the data are there, p50", drawn.ys), drawn.series
+    )
     return Chart(
         "latency",
         title,
@@ -73,7 +80,6 @@ def goodput(cells: Sequence[CellResult]) -> Chart | Missing:
         "the figure at a marker is the share of the fastest of them that moves bytes (first touch moves none).",
         plot,
         drawn.table,
-        drawn.notes,
     )
 
 
@@ -95,7 +101,7 @@ def tensors(cells: Sequence[CellResult]) -> Chart | Missing:
     )
     (first, one), (last, many) = found[0], found[-1]
     each = (many.median - one.median) / (last.tensors - first.tensors)
-    more = f"each tensor more takes {scale.in_seconds(each)}" if each > 0 else "more tensors take no longer"
+    more = f"each further one takes {scale.in_seconds(each)}" if each > 0 else "more tensors take no longer"
     plot = Plot(
         scale.counts(f"tensors, {in_bytes(first.nbytes)} together", drawn.xs),
         scale.seconds("time until the data are there, p50", drawn.ys),
@@ -153,19 +159,20 @@ def whole_rdt(cells: Sequence[CellResult]) -> Chart | Missing:
     found = [(cell, row) for cell in ways if (row := own(cell))]
     if not found:
         return Missing(title, f"what RDT itself takes was not measured; {_FULL}")
+    largest = max(cell.nbytes for cell, _ in found)
+    times = [f"{scale.in_seconds(row.median)} on {cell.engine}" for cell, row in found if cell.nbytes == largest]
     drawn = lines(
         ways,
         lambda cell: cell.nbytes,
         median,
         say_x=_PAYLOAD,
         say_y=_TIME,
-        name=lambda cell, row: f"{row.name}, {cell.engine}",
+        name=lambda cell, row: f"{cell.engine}: {row.name}",
     )
     return Chart(
         "whole-rdt",
         title,
-        "; ".join(f"on {cell.engine} {scale.in_seconds(row.median)} for {in_bytes(cell.nbytes)}" for cell, row in found)
-        + ".",
+        f"At {in_bytes(largest)}, {', '.join(times)}.",
         "Lower is faster. From the task that returns tensors to the task that has them, with all that RDT does besides.",
         Plot(scale.sizes("payload", drawn.xs), scale.seconds("from task to task, p50", drawn.ys), drawn.series),
         drawn.table,
