@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,11 @@ def environment() -> dict[str, Any]:
             if VARIABLES.match(name)
         },
     }
+
+
+def fingerprint(told: Mapping[str, Any]) -> list[Any]:
+    """What has to be the same in two environments for times to be compared."""
+    return [told.get(name) for name in ("cpu", "cores", "memory", "kernel", "python", "packages", "variables")]
 
 
 @functools.cache

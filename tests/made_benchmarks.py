@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -64,16 +64,18 @@ def cell(
     took = 4e-5 + 5e-6 * tensors + nbytes / speed
     copies = {"copies": 1.6} if nbytes >= 16 * MIB else {}
     own = _series(took, count, draw, {"metadata_bytes": 200.0 + 15 * tensors, **copies})
-    others: list[tuple[str, Role, float]] = [
-        *((name, "ceiling", 5e-6 + nbytes / rate) for name, rate in LIMITS.items()),
-        *((f"peer {name}", "peer", took * slower) for name, slower in (peers or {}).items()),
-    ]
-    if baseline:
-        others += [("against old.py:Old", "baseline", took * baseline), ("old again", "again", took * baseline)]
     result.rows.append(summarize("mine:Mine", "transport", own, own, nbytes, seed))
-    for name, role, seconds in others:
+
+    def beside(name: str, role: Role, seconds: float) -> None:
         result.rows.append(summarize(name, role, _series(seconds, count, draw, {}), own, nbytes, seed))
+
+    for limit, rate in LIMITS.items():
+        beside(limit, "ceiling", 5e-6 + nbytes / rate)
+    for peer, slower in (peers or {}).items():
+        beside(f"peer {peer}", "peer", took * slower)
     if baseline:
+        beside("against old.py:Old", "baseline", took * baseline)
+        beside("against old.py:Old again", "again", took * baseline)
         result.findings = gate.against(result)
     return result
 
@@ -129,14 +131,11 @@ def nothing_exact() -> list[CellResult]:
     return cells
 
 
-def named(text: str) -> list[CellResult]:
+def named(text: str, problem: str) -> list[CellResult]:
     """Texts that somebody else chose, everywhere."""
     told = cell("test_single_tensor", text, KIB, peers={text: 2.0}, baseline=1.2)
-    failed = cell(text, text, MIB, engine=text)
-    failed.rows[0] = Row(text, "transport", problem=text)
-    missing = CellResult(text, text, text, 4, 1, False, why_not=text)
-    told.findings = [replace(finding, what=text, words=text) for finding in told.findings]
-    return [told, cell("test_single_tensor", text, MIB), failed, missing]
-
-
-MADE: dict[str, Callable[[], list[CellResult]]] = {make.__name__: make for make in (full, odd, nothing_exact)}
+    told.findings = [replace(finding, what=text, words=problem) for finding in told.findings]
+    failed = cell("test_single_tensor", text, MIB, engine=text)
+    failed.rows[0] = Row(text, "transport", problem=problem)
+    missing = CellResult(text, text, text, 4, 1, False, why_not=problem)
+    return [told, failed, missing]

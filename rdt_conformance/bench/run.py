@@ -20,7 +20,7 @@ from rdt_conformance.bench.contests import Contests
 from rdt_conformance.bench.results import CellResult, Finding, Row
 from rdt_conformance.bench.statistics import Verdict
 from rdt_conformance.bench.versions import transport_of
-from rdt_conformance.environment import environment
+from rdt_conformance.environment import environment, fingerprint
 from rdt_conformance.report import json_report
 from rdt_conformance.report.saving import ReportProblem
 from rdt_conformance.target import TargetProblem, resolve
@@ -236,7 +236,7 @@ class BenchmarkRun:
         if self._earlier is not None:
             cells = {cell.key: cell for cell in map(CellResult.from_json, self._earlier["benchmarks"])}
             if result.key in cells:
-                comparable = _fingerprint(self._earlier["environment"]) == _fingerprint(self._environment)
+                comparable = fingerprint(self._earlier["environment"]) == fingerprint(self._environment)
                 found += gate.since(result, cells[result.key], comparable=comparable, seed=self._seed)
         return found
 
@@ -316,11 +316,6 @@ def _read(baseline: Path) -> dict[str, Any]:
     if not report.get("benchmarks"):
         raise pytest.UsageError(f"--rdt-baseline: {baseline}: its run had no benchmarks")
     return report
-
-
-def _fingerprint(told: dict[str, Any]) -> list[Any]:
-    """What has to be the same for times to be compared."""
-    return [told.get(name) for name in ("cpu", "cores", "memory", "kernel", "python", "packages", "variables")]
 
 
 def _installed(package: str) -> bool:

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from rdt_conformance.environment import fingerprint
 from rdt_conformance.report.charts import several_runs
 from rdt_conformance.report.charts.marks import Chart, Missing
 from rdt_conformance.report.view import DEVIATION, FAIL, UNKNOWN, WARN, RunView, Shown, shown, worst
 from rdt_conformance.words import listed
 
-_MACHINE = ("cpu", "cores", "memory", "kernel", "python")
-"""What has to be the same for times to be compared at all."""
 ABSENT = Shown("na", " ", "not in its contract")
 
 
@@ -114,8 +113,9 @@ class Comparison:
         measured = [compared for compared in self.runs if compared.run.cells]
         if len(measured) < 2:
             return []
-        machines = {tuple(str(run.run.environment.get(name)) for name in _MACHINE) for run in measured}
-        return several_runs.charts([(run.name, run.run.cells) for run in measured], alike=len(machines) == 1)
+        first, *others = (fingerprint(compared.run.environment) for compared in measured)
+        alike = all(other == first for other in others)
+        return several_runs.charts([(compared.name, compared.run.cells) for compared in measured], alike=alike)
 
     @cached_property
     def environments(self) -> list[Line]:

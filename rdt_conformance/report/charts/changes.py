@@ -35,7 +35,7 @@ def changes(cells: Sequence[CellResult]) -> Chart | Missing:
                 if _drawable(change.slower):
                     name = f"{called(cell)}{f', by {change.by}' if change.by else ''}"
                     rows.append(
-                        _whisker(name, change.slower, f"{change.slower.middle:.2f}× {said}", change.floor, tone)
+                        _whisker(name, change.slower, f"{change.slower.middle:.2f}x {said}", change.floor, tone)
                     )
     if not rows:
         found = f"{len(table)} quantities were compared, none of them a time" if table else ""
@@ -46,9 +46,9 @@ def changes(cells: Sequence[CellResult]) -> Chart | Missing:
         "changes",
         title,
         f"{told[:1].upper()}{told[1:]}.",
-        "Left of 1× it takes less time than before, right of it more. The line is the 95 % interval of the ratio; only "
+        "Left of 1x it takes less time than before, right of it more. The line is the 95 % interval of the ratio; only "
         "what lies wholly beyond the grey zone counts as a change.",
-        Forest(scale.ratios("time, in times of the baseline’s", _ends(rows)), rows),
+        Forest(scale.ratios("how many times as long as the baseline", _ends(rows)), rows),
         Table(["cell", "what", "said", "by"], table, numbers=4),
     )
 
@@ -66,13 +66,13 @@ def peers(cells: Sequence[CellResult]) -> list[Chart | Missing]:
 
 
 def _peer(name: str, speeds: Sequence[tuple[str, Interval]], number: int) -> Chart:
-    rows = [_whisker(where, speed, f"{speed.middle:.2f}×") for where, speed in speeds]
+    rows = [_whisker(where, speed, f"{speed.middle:.2f}x") for where, speed in speeds]
     faster, slower = sum(row.low > 1 for row in rows), sum(row.high < 1 for row in rows)
     return Chart(
         f"peer-{number}",
         f"Speed beside {name}",
         f"Faster in {faster} and slower in {slower} of {count(len(rows), 'cell')}.",
-        "Right of 1× this transport is faster. Both took turns; the line is the 95 % interval of the ratio of pairs.",
+        "Right of 1x this transport is faster. Both took turns; the line is the 95 % interval of the ratio of pairs.",
         Forest(scale.ratios("times as fast as the other", _ends(rows)), rows),
         Table(
             ["cell", "pairs", "times as fast", "95 % from", "to"],

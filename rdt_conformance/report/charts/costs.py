@@ -35,14 +35,14 @@ def stages(cells: Sequence[CellResult]) -> Chart | Missing:
         ]
         rows.append(Bar(called(cell), parts, scale.in_seconds(whole)))
     cell, row = max(found, key=lambda each: (each[0].benchmark == SIZES, each[0].nbytes))
-    most = max(row.stages, key=lambda name: row.stages[name])
-    part = row.stages[most] / sum(row.stages.values())
+    took, most = max((took, name) for name, took in row.stages.items())
+    part = took / sum(row.stages.values())
     return Chart(
         "stages",
         title,
         f"At {called(cell)}, {scale.in_percent(part)} of it is {_plain(most)}.",
-        "Each bar is one cycle, from the source filling its tensors to the object being freed; the figures in it are those "
-        "of the list below, the time at its end is all of it. Stages are at their medians.",
+        "Each bar is one cycle, from the source filling its tensors to the object being freed; the figures in it are "
+        "those of the list below, the time at its end is all of it. Stages are at their medians.",
         Bars(scale.linear("part of the cycle", 1.0, scale.in_percent), rows),
         Table(
             ["cell", "samples", *map(_plain, names)],
@@ -65,8 +65,8 @@ def processors(cells: Sequence[CellResult]) -> Chart | Missing:
         "processors",
         title,
         f"{ours.cpu_per_gib:.2g} s for each GiB, in pieces of {in_bytes(cell.nbytes)}.",
-        "Shorter is cheaper. Seconds of processor time of both processes; with two at work it can be more than the time "
-        "that passed.",
+        "Shorter is cheaper. Seconds of processor time of both processes; with two at work it can be more than the "
+        "time that passed.",
         Bars(
             scale.linear("seconds of processor time for a GiB", max(row.cpu_per_gib for row in rows)),
             [Bar(named(row), [Part(row.cpu_per_gib)], f"{row.cpu_per_gib:.2g} s") for row in rows],

@@ -54,8 +54,8 @@ def _distribution(cell: CellResult, number: int) -> Chart:
         f"distribution-{number}",
         f"Distribution of the samples, {cell.cell}",
         f"The slowest of {count(len(ours.samples), 'sample')} took {beyond:.1f} times the median.",
-        "Lower is faster; a line that turns up at the right has a tail. The axis opens that up: it gives as much room to "
-        f"the slowest tenth as to the tenth of that. Dotted where fewer than {SAMPLES_BEYOND} samples lie beyond.",
+        "Lower is faster; a line that turns up at the right has a tail. The axis opens that up: it gives as much room "
+        f"to the slowest tenth as to the tenth of that. Dotted where fewer than {SAMPLES_BEYOND} samples lie beyond.",
         Plot(scale.tail("samples that took no longer", max(point.x for point in points)), time, series, "curves"),
         Table(
             ["contender", "samples", "fastest", *(f"p{100 * p:g}" for p in _PERCENTS), "slowest"],
@@ -93,8 +93,8 @@ def _in_time(cell: CellResult, number: int) -> Chart:
         f"in-time-{number}",
         f"Samples in the order of time, {cell.cell}",
         f"{count(total, 'turn')}, in which all contenders took part.",
-        "A level cloud is a quiet machine. What rises for all at the same time is the machine; what rises for one alone "
-        "is that one.",
+        "A level cloud is a quiet machine. What rises for all at the same time is the machine; what rises for one "
+        "alone is that one.",
         Plot(
             scale.linear("turn", max(1, total - 1), lambda turn: f"{turn:,.0f}", 1),
             scale.seconds("time until the data are there", [point.y for point in points]),

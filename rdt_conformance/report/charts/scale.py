@@ -68,8 +68,8 @@ def shares(title: str, values: Iterable[float]) -> Axis:
 
 
 def ratios(title: str, values: Iterable[float]) -> Axis:
-    """How many times, by its logarithm; 1 is always on it: ``2×``."""
-    return _decades(title, [1.0, *values], lambda value: f"{value:g}×")
+    """How many times, by its logarithm; 1 is always on it: ``2x``."""
+    return _decades(title, [1.0, *values], lambda value: f"{value:g}x")
 
 
 def sizes(title: str, values: Iterable[float]) -> Axis:

@@ -25,7 +25,7 @@ def charts(runs: Sequence[Run], *, alike: bool) -> list[Chart | Missing]:
 
     Args:
         runs: those that are compared.
-        alike: all took place on machines with the same fingerprint.
+        alike: all took place on machines of the same kind, with the same versions.
     """
     return [_latency(runs, alike), _share(runs), _tensors(runs, alike)]
 
@@ -46,7 +46,7 @@ def _latency(runs: Sequence[Run], alike: bool) -> Chart | Missing:
 
 
 def _share(runs: Sequence[Run]) -> Chart | Missing:
-    title = "Share of the machine’s fastest limit, by size"
+    title = "Share of the fastest limit of the machine, by size"
     drawn = _lines(_own(runs, SIZES), _by_size, _share_of_own, _PAYLOAD, ("share", scale.in_percent))
     if not drawn.series:
         return Missing(title, _NOBODY)
@@ -56,7 +56,7 @@ def _share(runs: Sequence[Run]) -> Chart | Missing:
         _range(drawn, scale.in_percent),
         "Higher is better. Each run measured the limits of its machine in turn with its transport: shares of different "
         "runs can be compared better than times can.",
-        Plot(scale.sizes("payload", drawn.xs), scale.shares("speed, in shares of the limit’s", drawn.ys), drawn.series),
+        Plot(scale.sizes("payload", drawn.xs), scale.shares("speed, as a share of the limit", drawn.ys), drawn.series),
         drawn.table,
     )
 

@@ -56,7 +56,7 @@ def latency(cells: Sequence[CellResult]) -> Chart | Missing:
 
 def goodput(cells: Sequence[CellResult]) -> Chart | Missing:
     """Bytes in a second by size, beside what the machine can do."""
-    title, sizes = "Goodput by size, and the machine’s limits", of(cells, SIZES)
+    title, sizes = "Goodput by size, and what the machine can do", of(cells, SIZES)
     found = [(cell, row) for cell in sizes if (row := own(cell))]
     if not found:
         return Missing(title, "no size was measured with exact data")
@@ -112,7 +112,7 @@ def tensors(cells: Sequence[CellResult]) -> Chart | Missing:
         title,
         f"From {first.tensors:,} to {last.tensors:,} tensors of {in_bytes(last.nbytes)} together, {more}.",
         "Lower is faster. The bytes are the same everywhere: what rises is the price of describing and registering. "
-        "The machine’s limits move them in one piece.",
+        "The limits of the machine move them in one piece.",
         plot,
         drawn.table,
         drawn.notes,
@@ -145,8 +145,8 @@ def in_flight(cells: Sequence[CellResult]) -> Chart | Missing:
         title,
         f"{last.objects} at a time move {together.goodput / alone.goodput:.1f} times as much in a second as "
         f"{first.objects} at a time.",
-        "Higher is better. It rises if fetches overlap, or if a fixed price is paid once for all; it is flat if they wait "
-        "for each other. The machine’s limits move all of it in one piece.",
+        "Higher is better. It rises if fetches overlap, or if a fixed price is paid once for all; it is flat if they "
+        "wait for each other. The limits of the machine move all of it in one piece.",
         plot,
         drawn.table,
         drawn.notes,
@@ -173,7 +173,7 @@ def whole_rdt(cells: Sequence[CellResult]) -> Chart | Missing:
         "whole-rdt",
         title,
         f"At {in_bytes(largest)}, {', '.join(times)}.",
-        "Lower is faster. From the task that returns tensors to the task that has them, with all that RDT does besides.",
+        "Lower is faster. From the task that returns tensors to the task that has them, with all that RDT does.",
         Plot(scale.sizes("payload", drawn.xs), scale.seconds("from task to task, p50", drawn.ys), drawn.series),
         drawn.table,
         drawn.notes,
