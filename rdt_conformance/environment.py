@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rdt_conformance.private import without_places
+
 PACKAGES = ("ray", "torch", "numpy", "nixl", "hypothesis", "pytest")
 VARIABLES = re.compile(r"(UCX|NCCL|RAY)_")
 PRIVATE = re.compile(r"PASS|TOKEN|SECRET|KEY|CRED|AUTH|CONFIG")
@@ -35,7 +37,7 @@ def environment() -> dict[str, Any]:
         "load_average": [round(load, 2) for load in os.getloadavg()] if hasattr(os, "getloadavg") else None,
         "packages": {name: _version(name) for name in PACKAGES},
         "variables": {
-            name: "(set, not shown)" if PRIVATE.search(name) else value
+            name: "(set, not shown)" if PRIVATE.search(name) else without_places(value)
             for name, value in sorted(os.environ.items())
             if VARIABLES.match(name)
         },

@@ -127,7 +127,7 @@ def ten_transports(place: Path) -> Path:
         target.capabilities = dataclasses.replace(target.capabilities, can_abort=number % 4 != 3)
         fine = [r for r in passing(besides=broken) if target.applies(contract.clause(r.clauses[0]))]
         bad = [failing(clause) for clause in broken if target.applies(contract.clause(clause))]
-        cells = made_benchmarks.full(speed=2e9 * (1 + number), seed=number) if number < 8 else []
+        cells = made_benchmarks.some(speed=2e9 * (1 + number), seed=number) if number < 8 else []
         report = write(place / str(number), [*fine, *bad], target=target, benchmarks=cells)
         reports.append((report, json_report.read(report)))
         if number % 2:
