@@ -171,12 +171,14 @@ def test_a_page_that_cannot_be_drawn_is_one_clear_line(tmp_path: Path, monkeypat
 
 
 def test_a_comparison_shows_differences_first_and_leads_to_each_page(tmp_path: Path) -> None:
-    found = Page(made_pages.ten_transports(tmp_path).read_text(encoding="utf-8"))
-    text = found.text
-    assert text.index("Differences") < text.index("Alike")
+    text = made_pages.ten_transports(tmp_path).read_text(encoding="utf-8")
+    found = Page(text)
+    assert found.text.index("Differences") < found.text.index("Alike")
     pages = {link.partition("#")[0] for link in found.links if not link.startswith("#")}
     assert pages == {f"{number}/report.html" for number in range(1, 10, 2)}
     assert all((tmp_path / link).is_file() for link in pages)
+    (latency,) = re.findall(r'<svg class="chart" role="img" aria-labelledby="latency-title".*?</svg>', text, re.DOTALL)
+    assert re.findall(r'<text class="name s\d" [^>]*>(.*?)</text>', latency) == [f"Transport{n}" for n in range(8)]
 
 
 def test_runs_of_the_same_transport_are_told_apart(tmp_path: Path) -> None:
@@ -204,13 +206,6 @@ def test_every_chart_has_its_words_and_its_numbers(tmp_path: Path) -> None:
         assert f'<h3 id="{figure}">' in text and f'<svg class="chart" role="img" aria-labelledby="{figure}"' in text
     assert 'id="numbers"' in text and "Not drawn" not in text
     assert "<h3>Not drawn</h3>" in made_pages.odd_benchmarks(tmp_path).read_text(encoding="utf-8")
-
-
-def test_runs_are_compared_on_one_chart(tmp_path: Path) -> None:
-    text = made_pages.ten_transports(tmp_path).read_text(encoding="utf-8")
-    (latency,) = re.findall(r'<svg class="chart" role="img" aria-labelledby="latency-title".*?</svg>', text, re.DOTALL)
-    assert re.findall(r'<text class="name s\d" [^>]*>(.*?)</text>', latency) == [f"Transport{n}" for n in range(8)]
-    assert "Fewer than two of the runs have any." in made_pages.hostile_pair(tmp_path).read_text(encoding="utf-8")
 
 
 def test_drawing_costs_little_time() -> None:

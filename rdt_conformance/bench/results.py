@@ -84,11 +84,11 @@ class CellResult:
     nbytes: int
     tensors: int
     buffers: bool
-    objects: int = 1
-    """The tensors are spread over so many, which are in flight together."""
     rows: list[Row] = field(default_factory=list)
     why_not: str = ""
     """Why it was not measured at all."""
+    objects: int = 1
+    """The tensors are spread over so many, which are in flight together."""
     findings: list[Finding] = field(default_factory=list)
     """What it was held against says of it."""
 

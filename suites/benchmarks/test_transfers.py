@@ -31,7 +31,7 @@ def test_into_buffers(arena: Arena, cell: Cell) -> None:
 
 @benchmark(
     full=[tensors(TOGETHER, count) for count in COUNTS],
-    quick=[tensors(TOGETHER, 1_000)],
+    quick=[tensors(TOGETHER, count) for count in (100, 1_000)],
 )
 def test_number_of_tensors(arena: Arena, cell: Cell) -> None:
     """The same bytes in more and more tensors: descriptions and registrations often cost more than bytes."""

@@ -167,7 +167,7 @@ def _told(place: Path) -> str:
     try:
         view = RunView(json_report.read(place / json_report.FILE_NAME))
     except ReportProblem as problem:
-        return f"cannot be used any more: {str(problem).removeprefix(str(place))}"
+        return f"cannot be used any more: {str(problem).removeprefix(f'{place}/')}"
     level = view.verdict["level"]
     reached = f"level {level['number']}" if level else "no level"
     return f"{view.word}, {reached}; profile {view.environment['profile']}, {listed(view.engines)}"
