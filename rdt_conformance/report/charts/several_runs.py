@@ -86,7 +86,9 @@ def _lines(
     say_x: tuple[str, Say],
     say_y: tuple[str, Say],
 ) -> Lines:
-    return lines(cells, x, y, say_x=say_x, say_y=say_y, name=lambda cell, row: row.name)
+    drawn = lines(cells, x, y, say_x=say_x, say_y=say_y, name=lambda cell, row: row.name)
+    # The first style stands out, and none of the runs should.
+    return replace(drawn, series=[replace(each, style=each.style + 1) for each in drawn.series])
 
 
 def _by_size(cell: CellResult) -> float:
