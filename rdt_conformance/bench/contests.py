@@ -80,6 +80,7 @@ class Contests:
         target = self._target
         load = cell.load.adapted(type_name(target.data_type.value), target.devices.value[0], self._seed % 2**31)
         result = CellResult(benchmark, cell.name, cell.engine or "local", load.nbytes, load.count, load.buffers)
+        result.objects = cell.objects
         result.why_not = self._why_not(cell)
         if result.why_not:
             return result
