@@ -4,14 +4,17 @@
 #   make test          lint, types and the tests of the harness itself
 #   make conformance TRANSPORT=mymodule:MyTransport PYTEST_ARGS=--rdt-profile=quick
 #   make power         how likely the suite catches what is wrong, for reports/power.json
+#   make compat        the suite on several versions of Ray; RAY_VERSIONS="2.57.0 2.60.0" picks them
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 TRANSPORT ?= reference_transports.shared_memory:SharedMemoryTransport
 PYTEST_ARGS ?=
 POWER_ARGS ?=
+RAY_VERSIONS ?=
+COMPAT_ARGS ?=
 
-.PHONY: test conformance power clean
+.PHONY: test conformance power compat clean
 
 # NIXL's own threads keep a core busy for as long as a process lives, and what others measure would suffer.
 test: .venv/installed
@@ -29,6 +32,10 @@ conformance: .venv/installed
 # How likely each transport that is wrong on purpose is caught; hours for all of them from nothing.
 power: .venv/installed
 	$(BIN)/python -m tests.power $(POWER_ARGS)
+
+# With environments of its own, in a temporary folder unless COMPAT_ARGS=--folder=… names one; see docs/ray-versions.md.
+compat:
+	$(PYTHON) -m tests.compat $(if $(RAY_VERSIONS),--versions="$(RAY_VERSIONS)") $(COMPAT_ARGS)
 
 # With the constraints, because a torch of any other version would be a build with CUDA of several gigabytes.
 .venv/installed: pyproject.toml constraints.txt

@@ -53,7 +53,7 @@ CLAUSES = (
         source="src rdt_manager.py set_target_device_for_ref; src rdt_manager.py _trigger_fetch; ray#64711",
         suffers="A transfer from one type of device to another crashes or leaves garbage.",
         applies=Applies.CUDA,
-        since="2.60",
+        since="2.58",
     ),
     Clause(
         "B6",
