@@ -51,6 +51,11 @@ class Interface:
     """Where it began."""
 
     @property
+    def keeps_early_word(self) -> bool:
+        """Whether Ray keeps word of an object that its owner has yet to register: that came with target devices."""
+        return self.target_devices
+
+    @property
     def frees_in_spite(self) -> bool:
         """Whether Ray lets go of an object for which garbage_collect raised: that came with puts of the driver."""
         return self.driver_puts

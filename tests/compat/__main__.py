@@ -89,7 +89,7 @@ def _environment(folder: Path, version: str) -> Path:
     constraints.write_text(re.sub(r"^ray==.*$", f"ray=={version}", CONSTRAINTS.read_text(), flags=re.MULTILINE))
     # Not editable, so that it is what users install; from a copy of nothing but the checkout, as everywhere.
     command = [str(python), "-m", "pip", "install", "--quiet", "--constraint", str(constraints), str(ROOT)]
-    status, printed = _bounded(command, folder, INSTALL_SECONDS)
+    status, printed = _bounded(command, place / "installing.txt", INSTALL_SECONDS)
     if status is None:
         raise CompatProblem(f"installing it did not end within {INSTALL_SECONDS:g} s")
     if status:
@@ -107,24 +107,25 @@ def _judge(python: Path, transport: str, folder: Path, options: argparse.Namespa
     command = [str(python.with_name("pytest")), f"--transport={transport}", f"--rdt-engine={options.engines}"]
     command += [f"--rdt-profile={options.profile}", f"--rdt-seed={options.seed}", f"--rdt-report={folder}"]
     began = time.monotonic()
-    status, printed = _bounded([*command, "-p", "no:cacheprovider"], folder, options.seconds)
+    status, printed = _bounded([*command, "-p", "no:cacheprovider"], folder / "printed.txt", options.seconds)
     took = time.monotonic() - began
-    (folder / "printed.txt").write_text(printed)
     if status is None:
-        return Outcome(False, f"did not end within {options.seconds:g} s, see {folder / 'printed.txt'}", took)
+        last = printed.strip().splitlines()[-1:] or ["nothing printed"]
+        return Outcome(False, f"did not end within {options.seconds:g} s: {last[0]}", took)
     if not report.exists():
         last = printed.strip().splitlines()[-1:] or ["it printed nothing"]
         return Outcome(False, f"no report, exit status {status}: {last[0]}", took)
     return Outcome(status == 0, json.loads(report.read_text())["verdict"]["headline"], took)
 
 
-def _bounded(command: Sequence[str], folder: Path, seconds: float) -> tuple[int | None, str]:
-    """The exit status of a command, None if it did not end in time and was ended, and what it printed."""
-    with tempfile.TemporaryFile("w+", errors="replace") as printed:
+def _bounded(command: Sequence[str], file: Path, seconds: float) -> tuple[int | None, str]:
+    """The exit status of a command, None if it did not end in time and was ended, and what it printed into a file."""
+    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    with file.open("w") as printed:
         running = subprocess.Popen(
             command,
-            cwd=folder,
-            env={name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")},
+            cwd=file.parent,
+            env=inherited | {"PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
             stdout=printed,
             stderr=subprocess.STDOUT,
@@ -135,8 +136,7 @@ def _bounded(command: Sequence[str], folder: Path, seconds: float) -> tuple[int 
             status = running.wait(seconds)
         if status is None:
             _end(running)
-        printed.seek(0)
-        return status, printed.read()
+    return status, file.read_text(errors="replace")
 
 
 def _end(running: subprocess.Popen[bytes]) -> None:
