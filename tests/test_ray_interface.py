@@ -6,16 +6,20 @@ import functools
 import importlib.metadata
 import inspect
 import re
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ray.experimental import TensorTransportManager
+from ray._private import worker
+from ray.experimental import TensorTransportManager, TensorTransportMetadata
+from ray.experimental.rdt.rdt_manager import RDTMeta
 
 from rdt_conformance.capabilities import Capabilities
 from rdt_conformance.contract import CLAUSES, Clause
+from rdt_conformance.engines.ray.early_word import await_owner
 from rdt_conformance.ray_interface import (
     INTERFACES,
     OLDEST,
@@ -174,3 +178,23 @@ NOT_254 = "not 2.54, which calls garbage_collect(obj_id, tensor_transport_meta)"
 )
 def test_the_versions_that_a_class_fits(transport: type, changes: dict[str, Any], fits: str) -> None:
     assert fitting_versions(transport, replace(CLAIMS, **changes)) == fits
+
+
+def test_word_of_an_object_waits_for_its_owner() -> None:
+    manager: Any = worker.global_worker.rdt_manager
+    metadata = TensorTransportMetadata([], None)
+    undo = await_owner()
+    told = manager.set_tensor_transport_metadata_and_trigger_queued_operations
+    telling = threading.Thread(target=told, args=("early", metadata), daemon=True)
+    try:
+        telling.start()
+        telling.join(0.05)
+        assert telling.is_alive()
+        fields = dict.fromkeys(RDTMeta._fields) | {"sent_dest_actors": set()}
+        manager.set_rdt_metadata("early", RDTMeta(**fields))
+        telling.join(10)
+        assert manager.get_rdt_metadata("early").tensor_transport_meta is metadata
+    finally:
+        undo()
+        manager._managed_rdt_metadata.pop("early", None)
+    assert "set_tensor_transport_metadata_and_trigger_queued_operations" not in vars(manager)
