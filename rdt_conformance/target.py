@@ -13,7 +13,7 @@ from rdt_conformance.contract import Clause
 from rdt_conformance.locate import TargetProblem
 from rdt_conformance.options import DATA_TYPES, DEVICES
 from rdt_conformance.profile import TransportProfile
-from rdt_conformance.ray_interface import fitting_versions
+from rdt_conformance.ray_interface import OLDEST, fitting_versions, installed_version
 from rdt_conformance.ray_quiet import no_auto_connect
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class Target:
             takes_buffers=self.takes_buffers,
             devices=self.devices.value,
             nodes=self.nodes,
+            ray=installed_version(),
         )
 
     def applies(self, clause: Clause) -> bool:
@@ -171,9 +172,9 @@ def _check_ray() -> None:
 
         new_enough = hasattr(TensorTransportManager, "wait_fetch_complete")
     except ImportError as error:
-        raise TargetProblem(f"Ray 2.57 or newer is needed: {error}") from None
+        raise TargetProblem(f"Ray {OLDEST} or newer is needed: {error}") from None
     if not new_enough:
-        raise TargetProblem(f"Ray {ray.__version__} is too old: 2.57 or newer is needed")
+        raise TargetProblem(f"Ray {ray.__version__} is too old: {OLDEST} or newer is needed")
 
 
 def _transport_and_profile(spec: str, found: object) -> tuple[type[TensorTransportManager], TransportProfile | None]:
