@@ -86,6 +86,7 @@ CLAUSES = (
         "size, as new.",
         source="ray#65701",
         suffers="A buffer that grew between two steps cannot be sent any more.",
+        applies=Applies.CHOSEN_MEMORY,
     ),
     Clause(
         "G9",

@@ -48,6 +48,7 @@ CLAUSES = (
         "other.",
         source="src rdt_store.py add_object; ray#54808; ray#55628",
         suffers="One consumer's update in place shows up in another consumer's tensor.",
+        applies=Applies.WRITABLE,
     ),
     Clause(
         "D5r",
@@ -57,6 +58,7 @@ CLAUSES = (
         "know which.",
         source="doc direct-transport.md#object-mutability; src cuda_ipc_transport.py recv_multiple_tensors",
         suffers="A consumer that writes into what it received does not know whether the source sees it.",
+        applies=Applies.WRITABLE,
     ),
     Clause(
         "D6",
@@ -73,6 +75,7 @@ CLAUSES = (
         sentence="The transport moves only the bytes that a view shows, not the whole storage behind it.",
         source="ray#65205",
         suffers="Sending one row takes as long and as much memory as sending the whole matrix.",
+        applies=Applies.PARTS,
     ),
     Clause(
         "D8",
@@ -91,6 +94,7 @@ CLAUSES = (
         sentence="The transport returns tensors that are writable and contiguous.",
         source="src util.py create_empty_tensors_from_metadata",
         suffers="Code that worked on Ray's object store fails on its first update in place or flat view.",
+        applies=Applies.WRITABLE,
     ),
     Clause(
         "D9",

@@ -51,6 +51,7 @@ CLAUSES = (
         "the arrival: never older ones, never those of another object.",
         source="doc direct-transport.md#object-mutability",
         suffers="A receiver gets the weights of an earlier step although it was given the latest object.",
+        applies=Applies.WRITABLE,
     ),
     Clause(
         "O6",
@@ -60,5 +61,6 @@ CLAUSES = (
         "the time of the transfer; users want to know which.",
         source="doc direct-transport.md#object-mutability; src rdt_manager.py wait_tensor_freed",
         suffers="A producer does not know how long it has to leave its tensors alone.",
+        applies=Applies.WRITABLE,
     ),
 )
