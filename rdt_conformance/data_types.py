@@ -55,7 +55,7 @@ def _known_type(spec: str, name: str) -> type:
         extra = f"pip install 'rdt-conformance[{_EXTRAS[package]}]'"
         raise TargetProblem(f"{spec}: data type {name} needs the package {package}, which is not installed: {extra}")
     if package == "jax":
-        return type(importlib.import_module("jax.numpy").zeros(()))  # jax.Array is what arrays of several classes can do
+        return type(importlib.import_module("jax.numpy").zeros(()))  # no array is of class jax.Array itself
     return getattr(importlib.import_module(package), name.partition(".")[2])
 
 
@@ -92,7 +92,9 @@ def _of_own_kind(spec: str, profile: TransportProfile) -> Fact[type]:
     if not isinstance(getattr(kind, "data_type", None), type):
         raise TargetProblem(f"{what} has no data_type that is a class")
     if profile.data_type not in (None, kind.data_type):
-        raise TargetProblem(f"{what} is of {type_name(kind.data_type)}, and data_type of {type_name(profile.data_type)}")
+        raise TargetProblem(
+            f"{what} is of {type_name(kind.data_type)}, and data_type of {type_name(profile.data_type)}"
+        )
     try:
         obstacle = author.call(lambda: _obstacle(kind))
     except KeyboardInterrupt:

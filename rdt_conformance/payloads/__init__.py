@@ -8,6 +8,7 @@ array library; `kind_for` imports the one it is asked for.
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 from rdt_conformance.payloads.base import ANYTHING, Payload, PayloadKind
 from rdt_conformance.payloads.value_kind import ValueKind
@@ -36,7 +37,8 @@ def kind_for(data_type: type, own: ValueKind | None = None) -> PayloadKind:
     if own is not None:
         from rdt_conformance.payloads.value_payloads import ValuePayloads
 
-        return ValuePayloads(own)
+        kind: Any = ValuePayloads(own)  # of a protocol whose methods take any payload, it takes its own
+        return kind
     module = _MODULES.get(f"{data_type.__module__}.{data_type.__qualname__}")
     if module is None:
         raise ValueError(f"no payload kind is known for {data_type.__module__}.{data_type.__qualname__}")

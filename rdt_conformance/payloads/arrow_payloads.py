@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -95,7 +96,7 @@ class ArrowTables(ValueKind):
         for number, name in enumerate(form.columns):
             maker = _Maker(memory, seed + number * 1009, form.nulls)
             rows = [form.rows * n // form.chunks for n in range(form.chunks + 1)] if form.chunks else [0]
-            chunks = [maker.array(_TYPES[name], end - begin) for begin, end in zip(rows, rows[1:], strict=False)]
+            chunks = [maker.array(_TYPES[name], end - begin) for begin, end in itertools.pairwise(rows)]
             columns.append(pa.chunked_array(chunks, _TYPES[name]))
             metadata = {"unit": f"m{number}"} if form.metadata else None
             fields.append(pa.field(f"c{number}", _TYPES[name], form.nulls or name == "null", metadata))
@@ -221,7 +222,7 @@ def _inside(array: Any) -> list[Any]:
     if pa.types.is_struct(array.type):
         return [array.is_valid(), *array.flatten()]
     if pa.types.is_list(array.type) or pa.types.is_large_list(array.type) or pa.types.is_fixed_size_list(array.type):
-        return [pc.list_value_length(array), array.flatten()]
+        return [pc.call_function("list_value_length", [array]), array.flatten()]
     return []
 
 

@@ -176,7 +176,9 @@ class PayloadKind(Protocol):
         ...
 
     def refusable_payloads(self, device: str = "cpu") -> Sequence[Refusable]:
-        """What a transport may refuse, with an error when it extracts metadata, but must never carry wrongly; never empty.
+        """What a transport may refuse, with an error when it extracts metadata, but must never carry wrongly.
+
+        There is at least one.
 
         Args:
             device: device type that the tensors will be built on; what cannot lie there is left out.

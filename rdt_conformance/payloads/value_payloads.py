@@ -36,6 +36,8 @@ class ValueRecipe:
     """Of its form, for people."""
     form: Form
     seed: int
+    nbytes: int
+    """About how many it holds; where a check wanted so many, that number."""
     part: bool = False
     """Only a part of it, in the memory of the whole."""
 
@@ -59,7 +61,7 @@ class ValuePayload:
     @property
     def nbytes(self) -> int:
         """About the bytes of all values."""
-        return sum(self.kind.nbytes(recipe.form) for recipe in self.recipes)
+        return sum(recipe.nbytes for recipe in self.recipes)
 
     def inverse(self) -> Self:
         """Values of the same forms with other contents."""
@@ -194,8 +196,11 @@ class ValuePayloads:
         self.has_parts = type(kind).part is not ValueKind.part
         self.in_chosen_memory = kind.in_given_memory
 
-    def _one(self, name: str, form: Form, seed: int, *, part: bool = False) -> ValuePayload:
-        return ValuePayload(self.kind, (ValueRecipe(name, form, seed, part),))
+    def _one(self, name: str, form: Form, seed: int) -> ValuePayload:
+        return ValuePayload(self.kind, (self._recipe(name, form, seed),))
+
+    def _recipe(self, name: str, form: Form, seed: int, *, part: bool = False) -> ValueRecipe:
+        return ValueRecipe(name, form, seed, self.kind.nbytes(form), part)
 
     def payloads(
         self,
@@ -217,7 +222,7 @@ class ValuePayloads:
 
         def payload(first_seed: int, drawn: list[tuple[Form, bool]]) -> ValuePayload:
             recipes = [
-                ValueRecipe(names.get(form, repr(form)), form, first_seed * _SEEDS_PER_PAYLOAD + number, part)
+                self._recipe(names.get(form, repr(form)), form, first_seed * _SEEDS_PER_PAYLOAD + number, part=part)
                 for number, (form, part) in enumerate(drawn)
             ]
             return ValuePayload(self.kind, tuple(recipes))
@@ -265,9 +270,12 @@ class ValuePayloads:
 
     def simple(self, nbytes: int, count: int = 1, seed: int = 0) -> ValuePayload:
         """Values of about `nbytes` together."""
-        form = self.kind.sized(max(1, nbytes // max(1, count)))
-        name = f"about {self.kind.nbytes(form)} bytes"
-        recipes = [ValueRecipe(name, form, seed * _SEEDS_PER_PAYLOAD + number) for number in range(count)]
+        each, more = divmod(nbytes, max(count, 1))
+        recipes = []
+        for number in range(count):
+            size = each + (number < more)
+            form = self.kind.sized(max(size, 1))
+            recipes.append(ValueRecipe(f"about {size} bytes", form, seed * _SEEDS_PER_PAYLOAD + number, size))
         return ValuePayload(self.kind, tuple(recipes))
 
     def small_view(self, nbytes: int, whole: int) -> ValuePayload:
@@ -295,7 +303,7 @@ class ValuePayloads:
         return build_all([payload], room.allocator())[0]
 
     def fingerprint(self, tensors: Sequence[Any]) -> Fingerprint:
-        """What the kind can tell of values, compared with copies of them; and where their memory is, if it was given."""
+        """All that the kind can tell of values, compared with copies; where their memory is, if it was given."""
         return Fingerprint.take(tensors, self._facts)
 
     def _facts(self, value: Any) -> tuple[Mapping[str, object], int, np.ndarray]:

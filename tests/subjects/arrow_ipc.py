@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-from subjects.base import PackingTransport
 
 from rdt_conformance import TransportProfile
+from subjects.base import PackingTransport
 
 
 class ArrowIpcTransport(PackingTransport):
@@ -49,18 +49,34 @@ class ForgetsWhatIsMissing(ArrowIpcTransport):
         return table
 
 
-class KeepsTheTable(ArrowIpcTransport):
-    """Keeps the last table that it has described, to be quick if the same one comes again."""
-
-    _last: Any = None
+class SendsWholeBuffers(ArrowIpcTransport):
+    """Sends all that the buffers hold, of which a slice shows a part."""
 
     def pack(self, value: Any) -> bytes:
-        packed = super().pack(value)
-        self._last = value.column(0).chunks if value.num_columns else None
-        return packed
+        chunks = [chunk for column in value.columns for chunk in column.chunks] if type(value) is pa.Table else []
+        behind = b"".join(buffer.to_pybytes() for chunk in chunks for buffer in chunk.buffers() if buffer)
+        stream = super().pack(value)
+        return len(stream).to_bytes(8, "little") + stream + behind
+
+    def unpack(self, packed: bytes) -> pa.Table:
+        return super().unpack(packed[8 : 8 + int.from_bytes(packed[:8], "little")])
+
+
+class RemembersAddresses(ArrowIpcTransport):
+    """Knows a table again by where its memory is, and need not pack it twice."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, bytes] = {}
+
+    def pack(self, value: Any) -> bytes:
+        if type(value) is not pa.Table or not value.num_rows or not value.num_columns:
+            return super().pack(value)
+        address = max(buffer.address for buffer in value.column(0).chunk(0).buffers() if buffer)
+        return self._known.setdefault(address, super().pack(value))
 
 
 PROFILE = TransportProfile(ArrowIpcTransport, data_type=pa.Table)
 FIRST_BATCH = TransportProfile(SendsTheFirstBatch, data_type=pa.Table)
 FORGETS = TransportProfile(ForgetsWhatIsMissing, data_type=pa.Table)
-KEEPS = TransportProfile(KeepsTheTable, data_type=pa.Table)
+WHOLE = TransportProfile(SendsWholeBuffers, data_type=pa.Table)
+REMEMBERS = TransportProfile(RemembersAddresses, data_type=pa.Table)

@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from subjects.base import PackingTransport
 
 from rdt_conformance import TransportProfile
+from subjects.base import PackingTransport
 
 ARRAY = type(jnp.zeros(()))
 

@@ -6,9 +6,9 @@ import io
 from typing import Any
 
 import numpy as np
-from subjects.base import PackingTransport
 
 from rdt_conformance import TransportProfile
+from subjects.base import PackingTransport
 
 
 class NpyTransport(PackingTransport):

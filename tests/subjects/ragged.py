@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from subjects.base import PackingTransport
 
 from rdt_conformance import TransportProfile, ValueKind
 from rdt_conformance.payloads.value_kind import GivenMemory, contents
+from subjects.base import PackingTransport
 
 
 @dataclass(eq=False)
@@ -78,17 +78,5 @@ class LosesEmptyRows(RaggedTransport):
         return Ragged(whole.lengths[whole.lengths > 0], whole.values)
 
 
-class KeepsTheLastOne(RaggedTransport):
-    """Keeps the values that it has described last, which G6 forbids."""
-
-    _last: Any = None
-
-    def pack(self, value: Any) -> bytes:
-        packed = super().pack(value)
-        self._last = value.values[:1]
-        return packed
-
-
 PROFILE = TransportProfile(RaggedTransport, payload_kind=RaggedKind())
 EMPTY_ROWS = TransportProfile(LosesEmptyRows, payload_kind=RaggedKind())
-KEEPS = TransportProfile(KeepsTheLastOne, payload_kind=RaggedKind())
