@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import ray
+import ray.exceptions
 import torch
 from ray.experimental import set_target_for_ref, wait_tensor_freed
 

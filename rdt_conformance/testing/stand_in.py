@@ -14,6 +14,7 @@ from typing import Any
 
 import ray
 import ray.actor
+import ray.exceptions
 import ray.experimental
 import torch
 from ray.experimental import TensorTransportManager
@@ -106,8 +107,9 @@ class LocalRay:
             return self.remote
         (cls,) = args
         if isinstance(cls, ray.actor.ActorClass):
-            refuse({key: value for key, value in cls._default_options.items() if value}, WITHOUT_EFFECT, "remote")
-            cls = cls.__ray_metadata__.modified_class.__ray_actor_class__
+            given: Any = vars(cls)
+            refuse({key: value for key, value in given["_default_options"].items() if value}, WITHOUT_EFFECT, "remote")
+            cls = given["__ray_metadata__"].modified_class.__ray_actor_class__
         if not isinstance(cls, type):
             raise NotStoodIn(f"{getattr(cls, '__name__', cls)!r} is no class, and functions do not run as tasks here")
         return ActorClass(self, cls)
