@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 class Level(enum.Enum):
@@ -86,3 +86,8 @@ class Clause:
     since: str = "2.57"
     untested: str = ""
     """Why there is no check, for a clause that cannot be tested (yet)."""
+    # These two are not told again in reports, and so are no part of what makes a clause the same.
+    why: str = field(default="", compare=False)
+    """What Ray does, or does not do, that makes the transport owe it."""
+    fix: str = field(default="", compare=False)
+    """What to do in a transport that breaks it."""

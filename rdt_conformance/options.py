@@ -1,6 +1,6 @@
 """The command line options, as data.
 
-Everything the user can set is one row of `OPTIONS`: the parser, the ini twins, ``--help``, the README's table and the
+Everything the user can set is one row of `OPTIONS`: the parser, the ini twins, ``--help``, the docs and the
 tests all read it from there. Imported in every pytest run of every project that has the plugin, hence light.
 """
 
