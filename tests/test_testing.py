@@ -15,7 +15,7 @@ import ray.exceptions
 import torch
 from ray.experimental import set_target_for_ref, wait_tensor_freed
 
-from rdt_conformance.testing import LocalRay, NotStoodIn, local_ray
+from rdt_conformance.testing import LocalRay, NotStoodIn, WouldHang, local_ray
 from reference_transports.socket_pull import SocketPullTransport
 
 __all__ = ["local_ray"]
@@ -73,7 +73,9 @@ def stand_in(local_ray: LocalRay, monkeypatch: pytest.MonkeyPatch) -> Iterator[L
 
 
 def started(local_ray: LocalRay, size: int = 4) -> tuple[Any, Any]:
-    return local_ray.remote(Trainer).remote(size), local_ray.remote(num_gpus=1)(Worker).remote()
+    return local_ray.remote(Trainer).remote(size), local_ray.remote(num_gpus=1, enable_tensor_transport=True)(
+        Worker
+    ).remote()
 
 
 def test_the_example_in_the_docs_runs(pytester: pytest.Pytester) -> None:
@@ -199,9 +201,8 @@ NOT_STOOD_IN: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "module": (lambda ray, _: ray.wait, "ray.wait has no stand-in in rdt_conformance.testing"),
     "experimental": (lambda ray, _: ray.experimental.set_resource, "ray.experimental.set_resource has no stand-in"),
     "functions": (lambda ray, _: ray.remote(sum), "'sum' is no class, and functions do not run as tasks here"),
-    "option": (lambda ray, _: ray.remote(max_concurrency=2), "option 'max_concurrency' of remote is not known"),
-    "options": (lambda ray, _: ray.remote(Worker).options(name="w"), "option 'name' of Worker.options is not known"),
-    "keyword": (lambda _, trainer: trainer.change.remote(timeout=trainer.publish.remote()), "Ray does not move these"),
+    "option": (lambda ray, _: ray.remote(max_concurrency=2)(Worker), "option 'max_concurrency' of Worker is not known"),
+    "options": (lambda ray, _: ray.remote(Worker).options(name="w"), "option 'name' of Worker is not known"),
     "async": (lambda _, trainer: trainer.later, "Trainer.later is an async or generator method"),
     "nested": (lambda ray, trainer: trainer.change.remote([ray.put(1)]), "can only be passed as an argument itself"),
 }
@@ -214,6 +215,17 @@ def test_what_has_no_stand_in_says_so(local_ray: LocalRay, what: str) -> None:
     with pytest.raises(NotStoodIn) as raised:
         use(local_ray, trainer)
     assert said in str(raised.value)
+
+
+def test_what_would_wait_in_vain_on_ray_says_so(local_ray: LocalRay) -> None:
+    trainer, worker = started(local_ray)
+    ref = trainer.publish.remote()
+    with pytest.raises(WouldHang, match="'value' is a reference to tensors that is passed by keyword"):
+        worker.echo.remote(value=ref)
+    deaf = local_ray.remote(Worker).remote()
+    with pytest.raises(WouldHang, match=r"Worker3 cannot receive tensors: its class needs @ray\.remote\(enable_tensor"):
+        deaf.echo.remote(ref)
+    assert local_ray.get(deaf.get_all.remote([ref])) == [6.0]
 
 
 def test_a_module_is_as_it_was_afterwards(local_ray: LocalRay) -> None:

@@ -14,7 +14,8 @@ objects stay with their actor, move when they are needed, and are freed when the
 What it stands in for: ``remote`` on classes, ``method``, ``get``, ``put``, ``kill``, ``is_initialized``, and
 ``exceptions``; of ``ray.experimental`` ``register_tensor_transport``, ``set_target_for_ref``,
 ``set_target_device_for_ref`` and ``wait_tensor_freed``. Anything else raises `NotStoodIn`, and nothing is ever sent to
-a real Ray. ``docs/testing.md`` has an example.
+a real Ray. Where a task on Ray would wait in vain for tensors, `WouldHang` is raised at once. ``docs/testing.md`` has
+an example.
 
 What it does not do: run functions as tasks, async or generator methods, several return values, named actors, restarts,
 resources, processes (actors see each other's module globals) and the object store's copies (an ordinary result is one
@@ -27,10 +28,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from rdt_conformance.testing.handles import NotStoodIn
+from rdt_conformance.testing.handles import NotStoodIn, WouldHang
 from rdt_conformance.testing.stand_in import LocalRay
 
-__all__ = ["LocalRay", "NotStoodIn", "local_ray"]
+__all__ = ["LocalRay", "NotStoodIn", "WouldHang", "local_ray"]
 
 
 @pytest.fixture

@@ -11,12 +11,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rdt_conformance.testing.stand_in import LocalRay
 
-WITHOUT_EFFECT = {"num_cpus", "num_gpus", "resources", "memory", "enable_tensor_transport", "accelerator_type"}
+ENABLED = "enable_tensor_transport"
+"""The option of an actor class without which, and without methods of a transport, Ray gives its actors no thread to
+receive on."""
+WITHOUT_EFFECT = {"num_cpus", "num_gpus", "resources", "memory", "accelerator_type"}
 """Options of actors that say where one runs, of which there is only one place here."""
 
 
 class NotStoodIn(AttributeError):
     """The code under test uses something of Ray that has no stand-in here; the message says what."""
+
+
+class WouldHang(RuntimeError):
+    """On Ray 2.60, which says nothing, the task would wait for tensors that never come; the message says why."""
 
 
 def refuse(options: Mapping[str, Any], known: set[str], where: str) -> None:
@@ -54,8 +61,9 @@ class Method:
 class Actor:
     """Stands in for an ActorHandle."""
 
-    def __init__(self, ray: LocalRay, cls: type, name: str) -> None:
+    def __init__(self, ray: LocalRay, cls: type, name: str, receives: bool) -> None:
         self._ray, self._cls, self._name = ray, cls, name
+        self._receives = receives
 
     def __getattr__(self, name: str) -> Method:
         method = getattr(self._cls, name, None)
@@ -85,14 +93,15 @@ def _known_actor(ray: int, name: str) -> Actor:
 class ActorClass:
     """Stands in for a class under ``ray.remote``."""
 
-    def __init__(self, ray: LocalRay, cls: type) -> None:
-        self._ray, self._cls = ray, cls
+    def __init__(self, ray: LocalRay, cls: type, options: Mapping[str, Any]) -> None:
+        refuse(options, WITHOUT_EFFECT | {ENABLED}, cls.__name__)
+        self._ray, self._cls, self._options = ray, cls, options
 
     def options(self, **options: Any) -> ActorClass:
-        """The same class; none of the options that are known has an effect here."""
-        refuse(options, WITHOUT_EFFECT, f"{self._cls.__name__}.options")
-        return self
+        """The same class with other options."""
+        return ActorClass(self._ray, self._cls, {**self._options, **options})
 
     def remote(self, *args: Any, **kwargs: Any) -> Actor:
         """Start an actor."""
-        return self._ray.start(self._cls, args, kwargs)
+        sends = any(hasattr(method, "__ray_tensor_transport__") for _, method in inspect.getmembers(self._cls))
+        return self._ray.start(self._cls, args, kwargs, receives=sends or bool(self._options.get(ENABLED)))

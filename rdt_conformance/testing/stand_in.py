@@ -30,7 +30,7 @@ from rdt_conformance.engines.reference.threads import ThreadHost
 from rdt_conformance.engines.reference.worker import Settings, Worker
 from rdt_conformance.history import History
 from rdt_conformance.results import Step
-from rdt_conformance.testing.handles import WITHOUT_EFFECT, Actor, ActorClass, NotStoodIn, Result, rays, refuse
+from rdt_conformance.testing.handles import ENABLED, Actor, ActorClass, NotStoodIn, Result, WouldHang, rays
 from reference_transports.inline import InlineTransport
 from reference_transports.tcp import TcpTransport
 
@@ -102,17 +102,16 @@ class LocalRay:
 
     def remote(self, *args: Any, **options: Any) -> Any:
         """As ``ray.remote``, for classes only; takes those that are under ``ray.remote`` already as well."""
-        refuse(options, WITHOUT_EFFECT, "remote")
         if not args:
-            return self.remote
+            return partial(self.remote, **options)
         (cls,) = args
         if isinstance(cls, ray.actor.ActorClass):
             given: Any = vars(cls)
-            refuse({key: value for key, value in given["_default_options"].items() if value}, WITHOUT_EFFECT, "remote")
+            options = {key: value for key, value in given["_default_options"].items() if value} | options
             cls = given["__ray_metadata__"].modified_class.__ray_actor_class__
         if not isinstance(cls, type):
             raise NotStoodIn(f"{getattr(cls, '__name__', cls)!r} is no class, and functions do not run as tasks here")
-        return ActorClass(self, cls)
+        return ActorClass(self, cls, options)
 
     def get(self, refs: Any, *, timeout: float | None = None, _use_object_store: bool = False) -> Any:
         """As ``ray.get``, of one reference or a list of them.
@@ -230,11 +229,11 @@ class LocalRay:
             raise _as_rays(error) from None
         return future.result()
 
-    def start(self, cls: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Actor:
+    def start(self, cls: type, args: tuple[Any, ...], kwargs: Mapping[str, Any], receives: bool) -> Actor:
         """Start an actor; a constructor that fails is told to whoever calls a method."""
         name = f"{cls.__name__}{next(self._numbers)}"
         self._host.start(name)
-        actor = self.actors[name] = Actor(self, cls, name)
+        actor = self.actors[name] = Actor(self, cls, name, receives)
         self._submit(actor, partial(_construct, self._instances, name, cls), args, kwargs, None)
         return actor
 
@@ -254,9 +253,14 @@ class LocalRay:
     ) -> Any:
         """Have an actor run a function. An ordinary result among the arguments is waited for right here."""
         if by_keyword := [name for name, value in kwargs.items() if isinstance(value, Ref)]:
-            raise NotStoodIn(
-                f"argument {by_keyword[0]!r} is a reference to tensors that is passed by keyword: Ray does not move "
-                "these, and the task would wait for them until its timeout; pass it by position"
+            raise WouldHang(
+                f"argument {by_keyword[0]!r} is a reference to tensors that is passed by keyword, and Ray moves these "
+                "by position only"
+            )
+        if not actor._receives and any(isinstance(argument, Ref) for argument in args):
+            raise WouldHang(
+                f"{actor._name} cannot receive tensors: its class needs @ray.remote({ENABLED}=True), as none of its "
+                "methods has a tensor_transport"
             )
         owner, deadline = self._worker().owner, time.monotonic() + self.seconds
 
