@@ -73,9 +73,8 @@ def stand_in(local_ray: LocalRay, monkeypatch: pytest.MonkeyPatch) -> Iterator[L
 
 
 def started(local_ray: LocalRay, size: int = 4) -> tuple[Any, Any]:
-    return local_ray.remote(Trainer).remote(size), local_ray.remote(num_gpus=1, enable_tensor_transport=True)(
-        Worker
-    ).remote()
+    receiving = local_ray.remote(num_gpus=1, enable_tensor_transport=True)(Worker)
+    return local_ray.remote(Trainer).remote(size), receiving.remote()
 
 
 def test_the_example_in_the_docs_runs(pytester: pytest.Pytester) -> None:
