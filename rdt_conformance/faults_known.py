@@ -38,21 +38,31 @@ class Fault:
 
 def known_faults() -> list[Fault]:
     """Every transport in ``reference_transports/faulty`` that `breaks` a clause, by file and place."""
-    package = importlib.util.find_spec("reference_transports")
-    folders = (package.submodule_search_locations if package else None) or ()
-    faults = [
-        fault for folder in folders for path in sorted(Path(folder, "faulty").glob("*.py")) for fault in _read(path)
-    ]
+    return known()[0]
+
+
+def known() -> tuple[list[Fault], list[dict[str, Any]]]:
+    """What the suite is known to catch, and how often it was wrong about transports that are right.
+
+    Returns:
+        Every transport in ``reference_transports/faulty`` that `breaks` a clause, by file and place; and of each one
+        that is right a `power.Tally.summary`, and who.
+    """
+    tallies = power.load().values()
+    faults = _faults()
     by_target = {fault.target: fault for fault in faults}
-    for tally in power.load().values():
+    for tally in tallies:
         if fault := by_target.get(tally.target):
             fault.tried.append(tally.summary)
-    return faults
+    return faults, [{"transport": tally.target} | tally.summary for tally in tallies if not tally.clause]
 
 
-def known_alarms() -> list[dict[str, Any]]:
-    """How often the suite was wrong about each transport that is right: a `power.Tally.summary` each, and who."""
-    return [{"transport": tally.target} | tally.summary for tally in power.load().values() if not tally.clause]
+def _faults() -> list[Fault]:
+    package = importlib.util.find_spec("reference_transports")
+    folders = (package.submodule_search_locations if package else None) or ()
+    return [
+        fault for folder in folders for path in sorted(Path(folder, "faulty").glob("*.py")) for fault in _read(path)
+    ]
 
 
 def _read(path: Path) -> Iterator[Fault]:

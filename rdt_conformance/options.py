@@ -20,7 +20,7 @@ SHORT_NAME = "--transport"
 
 ENGINES = ("local", "cluster", "ray")
 DEVICES = ("cpu", "cuda")
-DATA_TYPES = ("torch.Tensor", "numpy.ndarray")
+DATA_TYPES = ("torch.Tensor", "numpy.ndarray", "jax.Array", "pyarrow.Table")
 PROFILES = ("quick", "standard", "thorough")
 MOST_NODES = 16
 LEVEL = "level:"
