@@ -36,7 +36,7 @@ TARGETS = (
     "inline", "shared-memory", "cross-memory", "socket-pull", "tcp", "gloo", "nixl", "ray:NIXL", "ray:GLOO",
 )  # fmt: skip
 """Those that work without a GPU."""
-SECONDS = 900
+SECONDS = 1200
 """What one run may take."""
 WHY_NOT = "why-not.txt"
 _VERDICTS = (Exit.CONFORMANT, Exit.BROKEN, Exit.INCONCLUSIVE)
