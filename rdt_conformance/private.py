@@ -35,7 +35,7 @@ def without_places(value: Any) -> Any:
             return [without_places(item) for item in value]
         case dict():
             return {
-                without_places(key): item if key == COMMAND else without_places(item) for key, item in value.items()
+                without_places(name): item if name == COMMAND else without_places(item) for name, item in value.items()
             }
         case _:
             return value
