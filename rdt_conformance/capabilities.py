@@ -21,6 +21,16 @@ class Capabilities:
     devices: tuple[str, ...]
     nodes: int
     """Over how many nodes the run spread its actors."""
+    ray: str = ""
+    """The minor version of Ray that the run was on, ``2.60``: clauses that came with a later one do not bind. Empty in
+    reports from before that was told: all do."""
+    # Earlier reports do not say, as they are of torch tensors and numpy arrays.
+    writable: bool = True
+    """Whether the suite can write into data of its type."""
+    has_parts: bool = True
+    """Whether they can be part of larger data."""
+    in_chosen_memory: bool = True
+    """Whether the suite can lay them into memory of its choice."""
 
     def to_json(self) -> dict[str, Any]:
         """The capabilities as JSON-ready data."""
@@ -32,7 +42,9 @@ class Capabilities:
         return cls(**{**data, "devices": tuple(data["devices"])})
 
     def applies(self, clause: Clause, /) -> bool:
-        """Whether the clause speaks of this transport at all."""
+        """Whether the clause speaks of this transport at all, on this version of Ray."""
+        if self.ray and _numbers(self.ray) < _numbers(clause.since):
+            return False
         match clause.applies:
             case Applies.ALWAYS:
                 return True
@@ -53,7 +65,17 @@ class Capabilities:
                 return self.own_fetch and self.one_sided
             case Applies.TARGET_BUFFERS:
                 return self.one_sided and self.takes_buffers
+            case Applies.WRITABLE:
+                return self.writable
+            case Applies.PARTS:
+                return self.has_parts
+            case Applies.CHOSEN_MEMORY:
+                return self.in_chosen_memory
             case Applies.CUDA:
                 return "cuda" in self.devices
             case Applies.SEVERAL_NODES:
                 return self.nodes > 1
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 class Level(enum.Enum):
@@ -47,6 +47,10 @@ class Applies(enum.Enum):
     OWN_FETCH = "transports with a fetch of their own"
     TARGET_BUFFERS = "one-sided transports of torch tensors"
     """Before Ray hands a transport target buffers, it asks each whether it is contiguous as only torch tensors know."""
+    WRITABLE = "transports of data that can be written to in place"
+    PARTS = "transports of data that can be part of larger data"
+    """As a view is of a tensor; JAX has no such arrays."""
+    CHOSEN_MEMORY = "transports of data that can be laid into memory of the user's choice"
     CUDA = "transports that carry GPU memory"
     SEVERAL_NODES = "runs on several nodes (--rdt-nodes)"
 
@@ -80,5 +84,11 @@ class Clause:
     engines: frozenset[str] = EVERYWHERE
     """The engines that can bring about the situation it speaks of."""
     since: str = "2.57"
+    """The first version of Ray that relies on it; all of them from the oldest that this suite works on if not said."""
     untested: str = ""
     """Why there is no check, for a clause that cannot be tested (yet)."""
+    # These two are not told again in reports, and so are no part of what makes a clause the same.
+    why: str = field(default="", compare=False)
+    """What Ray does, or does not do, that makes the transport owe it."""
+    fix: str = field(default="", compare=False)
+    """What to do in a transport that breaks it."""

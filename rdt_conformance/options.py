@@ -1,6 +1,6 @@
 """The command line options, as data.
 
-Everything the user can set is one row of `OPTIONS`: the parser, the ini twins, ``--help``, the README's table and the
+Everything the user can set is one row of `OPTIONS`: the parser, the ini twins, ``--help``, the docs and the
 tests all read it from there. Imported in every pytest run of every project that has the plugin, hence light.
 """
 
@@ -20,7 +20,7 @@ SHORT_NAME = "--transport"
 
 ENGINES = ("local", "cluster", "ray")
 DEVICES = ("cpu", "cuda")
-DATA_TYPES = ("torch.Tensor", "numpy.ndarray")
+DATA_TYPES = ("torch.Tensor", "numpy.ndarray", "jax.Array", "pyarrow.Table")
 PROFILES = ("quick", "standard", "thorough")
 MOST_NODES = 16
 LEVEL = "level:"

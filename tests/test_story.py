@@ -36,6 +36,7 @@ happened  50 cycles left 50 more files in /dev/shm than 5 cycles did.
 contract  The transport uses no more memory after many cycles than after a few.
 suffers   A job that runs for days runs out of memory.
 source    ray#1
+explained rdt-conformance clause G1
 
 Example:
   cycles = 50

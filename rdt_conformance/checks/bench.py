@@ -14,7 +14,6 @@ from rdt_conformance.engines.reference.registry import Registration
 from rdt_conformance.engines.reference.worker import AS_IN_RAY, Settings
 from rdt_conformance.engines.world import World
 from rdt_conformance.file_limit import allow_many_files
-from rdt_conformance.payloads import kind_for
 from rdt_conformance.results import CheckResult
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ class Bench:
         self.seed = seed
         self.alone = alone
         self.budget: Budget = PROFILES[profile] if engine == "local" else PROFILES[profile].for_processes()
-        self.kind = kind_for(target.data_type.value)
+        self.kind = target.payload_kind
         self.devices: tuple[str, ...] = target.devices.value
         """The types of device whose memory is sent."""
         self.device: str = self.devices[0]

@@ -16,6 +16,7 @@ from jsonschema.exceptions import best_match
 import rdt_conformance
 from rdt_conformance import faults_known
 from rdt_conformance.deviations import Deviations
+from rdt_conformance.faults_known import Fault
 from rdt_conformance.paths import data_folder
 from rdt_conformance.report.saving import ReportProblem, save
 from rdt_conformance.results import CheckResult
@@ -86,7 +87,7 @@ def build(
         "benchmarks": list(benchmarks),
         "deviations": deviations and deviations.to_json(),
         "required": list(required),
-        "faults": [asdict(fault) for fault in faults],
+        "faults": [_fault(fault) for fault in faults],
         "alarms": alarms,
     }
     try:
@@ -155,6 +156,10 @@ def _target(target: Target) -> dict[str, Any]:
         "capabilities": target.capabilities.to_json(),
         "facts": [{"name": fact.name, "value": fact.value, "learnt_from": fact.learnt_from} for fact in target.facts],
     }
+
+
+def _fault(fault: Fault) -> dict[str, Any]:
+    return {"clause": fault.clause, "name": fault.name, "mistake": fault.mistake, "tried": fault.tried}
 
 
 def _rung(rung: Rung | None) -> dict[str, Any] | None:

@@ -69,6 +69,7 @@ def _prose(failure: Failure) -> Iterator[str]:
     texts = {"happened": failure.happened}
     if clause := contract.CLAUSES.get(failure.clause):
         texts |= {"contract": clause.sentence, "suffers": clause.suffers, "source": clause.source}
+        texts["explained"] = f"rdt-conformance clause {clause.id}"
     if failure.flaky:
         texts["flaky"] = (
             "It broke once and not again on the same input: a race, or state left by earlier transfers. "
