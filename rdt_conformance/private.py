@@ -16,6 +16,10 @@ _SHORTEST_NAME = 4
 """A machine's name that is shorter is in other words too, and tells nobody anything."""
 
 
+COMMAND = "replay"
+"""What has this name is there to be run again here, with the transport's path as it was given."""
+
+
 def without_places(value: Any) -> Any:
     """JSON-ready data with every path told from where it is known to everybody.
 
@@ -30,7 +34,9 @@ def without_places(value: Any) -> Any:
         case list() | tuple():
             return [without_places(item) for item in value]
         case dict():
-            return {without_places(key): without_places(item) for key, item in value.items()}
+            return {
+                without_places(name): item if name == COMMAND else without_places(item) for name, item in value.items()
+            }
         case _:
             return value
 

@@ -31,13 +31,13 @@ def test_the_list_tells_of_every_transport_and_the_page_compares_those_that_ther
     made(place / "tcp", "tcp")
     made(place / "ray-nixl", "ray:NIXL")
     (place / "gloo").mkdir()
-    (place / "gloo" / gallery.WHY_NOT).write_text("it did not end within 900 s\n")
+    (place / "gloo" / gallery.WHY_NOT).write_text("it did not end within 1200 s\n")
     (place / "nixl").mkdir()
     (place / "nixl" / "report.json").write_text("{")
     told = gallery._index().read_text()
     assert "| `tcp` | [report](tcp/report.html), [summary](tcp/summary.md) | Conformant, " in told
     assert "| `ray:NIXL` | [report](ray-nixl/report.html), " in told
-    assert "| `gloo` |  | could not be made: it did not end within 900 s |" in told
+    assert "| `gloo` |  | could not be made: it did not end within 1200 s |" in told
     assert "| `nixl` |  | cannot be used any more: report.json: cut off or damaged at line 1" in told
     assert "| `inline` |  | not made yet |" in told
     page = (place / "comparison.html").read_text()

@@ -43,6 +43,11 @@ def test_what_lies_in_the_current_folder_is_told_from_there(tmp_path: Path, monk
     assert without_places(f'File "{tmp_path}/mine.py"') == 'File "mine.py"'
 
 
+def test_a_command_can_still_be_run() -> None:
+    failure = {"replay": f"pytest --transport={HOME}/mine.py:Mine", "error": f"{HOME}/mine.py"}
+    assert without_places([failure]) == [{**failure, "error": "~/mine.py"}]
+
+
 def test_what_is_told_already_stays_as_it_is() -> None:
     told = without_places([f"{PROJECT}/a", f"{HOME}/b", "builder-17"])
     assert without_places(told) == told == json.loads(json.dumps(told))
