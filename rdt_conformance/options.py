@@ -6,6 +6,7 @@ tests all read it from there. Imported in every pytest run of every project that
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +22,11 @@ SHORT_NAME = "--transport"
 ENGINES = ("local", "cluster", "ray")
 DEVICES = ("cpu", "cuda")
 DATA_TYPES = ("torch.Tensor", "numpy.ndarray")
-PROFILES = ("quick", "standard", "thorough")
+SOAK = "soak"
+PROFILES = ("quick", "standard", "thorough", SOAK)
+MINUTES = 5.0  # of a soak
 MOST_NODES = 16
+MOST_MINUTES = 10_000
 LEVEL = "level:"
 REQUIREMENTS = (
     *(f"{LEVEL}{number}" for number in range(1, 7)),
@@ -87,11 +91,14 @@ OPTIONS = (
     ),
     Option(
         "--rdt-profile",
-        "how much is tried: quick (about 30 s on two idle cores), standard (about 3 min), thorough (for nightly runs)",
+        "how much is tried: quick (about 30 s on two idle cores), standard (about 3 min), thorough (for nightly runs); "
+        "soak is for what only shows in the long run: nothing but random work on Ray, with actors killed, for "
+        "--rdt-minutes",
         metavar="NAME",
         default="standard",
         choices=PROFILES,
     ),
+    Option("--rdt-minutes", "how long a soak works; a part of one will do", metavar="N", default=f"{MINUTES:g}"),
     Option(
         "--rdt-clause",
         "run only the checks that cover these clauses, by their ids and separated by commas",
@@ -172,6 +179,7 @@ class Settings:
     devices: tuple[str, ...] | None
     data_type: str | None
     profile: str
+    minutes: float  # of a soak
     report: str | None
     """The report's folder; None: no report."""
     seed: int | None
@@ -249,6 +257,7 @@ def _settings(
         devices=_several(config, "--rdt-devices"),
         data_type=_one(config, "--rdt-data-type"),
         profile=profile,
+        minutes=_minutes(config, profile),
         report=None if _flag(config, "--no-rdt-report") else _text(config, "--rdt-report") or "rdt-report",
         seed=seed,
         address=_text(config, "--rdt-address"),
@@ -332,6 +341,17 @@ def _number(config: pytest.Config, name: str, least: int, most: int | None = Non
         return int(value)
     allowed = f"from {least} up" if most is None else f"from {least} to {most}"
     raise pytest.UsageError(f"{name}: {value!r} is not a whole number {allowed}")
+
+
+def _minutes(config: pytest.Config, profile: str) -> float:
+    value = _text(config, "--rdt-minutes")
+    if profile != SOAK and config.getoption("rdt_minutes") is not None:
+        raise pytest.UsageError(f"--rdt-minutes: it is for a soak alone; add --rdt-profile={SOAK}")
+    if value is None or profile != SOAK:
+        return MINUTES
+    if not re.fullmatch(r"\d+(\.\d+)?", value, re.ASCII) or not 0 < float(value) <= MOST_MINUTES:
+        raise pytest.UsageError(f"--rdt-minutes: {value!r} is not a number above 0 and up to {MOST_MINUTES}")
+    return float(value)
 
 
 def _flag(config: pytest.Config, name: str) -> bool:

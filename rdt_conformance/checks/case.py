@@ -39,10 +39,10 @@ class Case:
         bench: the transport under test on its engine.
         world: where to play; clean, and clean again afterwards.
         clauses: what the check can decide. The first one is blamed for failures that name no clause.
-        data: where inputs are drawn from.
+        data: where inputs are drawn from; None if this one draws nothing.
     """
 
-    def __init__(self, bench: Bench, world: World, clauses: tuple[str, ...], data: st.DataObject) -> None:
+    def __init__(self, bench: Bench, world: World, clauses: tuple[str, ...], data: st.DataObject | None = None) -> None:
         self.bench = bench
         self.world = world
         self.target = bench.target
@@ -61,7 +61,7 @@ class Case:
     @property
     def choices(self) -> tuple[Any, ...]:
         """Everything that was chosen so far, as Hypothesis keeps it."""
-        return self._data.conjecture_data.choices
+        return () if self._data is None else self._data.conjecture_data.choices
 
     def begin(self) -> None:
         """Choose what a transport that carries the memory of several types of device sends in this example."""
@@ -76,6 +76,7 @@ class Case:
 
     def draw(self, strategy: st.SearchStrategy[T], label: str = "") -> T:
         """Choose a value; it shrinks if the example fails, and its repr is shown."""
+        assert self._data is not None, "nothing to draw from"
         value = self._data.draw(strategy, label or None)
         text = str(getattr(value, "__name__", repr(value)))
         self.drawn.append(f"{label or 'value'} = {text if len(text) <= 300 else text[:299] + '…'}")
@@ -137,6 +138,7 @@ class Case:
     @contextmanager
     def interleaved(self) -> Iterator[None]:
         """In the body, threads go on one at a time, in an order that is drawn."""
+        assert self._data is not None, "nothing to draw from"
         with self.in_order(self.draw(orders(self._data), "order")):
             yield
 
