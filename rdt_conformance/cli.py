@@ -1,4 +1,7 @@
-"""``rdt-conformance``: what can be done with reports once they are written. Runs no transport and needs no Ray."""
+"""``rdt-conformance``: explains clauses, and does what can be done with reports once they are written.
+
+Runs no transport and needs no Ray.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import rdt_conformance
+from rdt_conformance import contract, explain
+from rdt_conformance.faults_known import known_faults
 from rdt_conformance.report import json_report, offline
 from rdt_conformance.report.saving import ReportProblem
 from rdt_conformance.verdict import Exit
@@ -20,13 +25,45 @@ _WORST_FIRST = (UNUSABLE, int(Exit.HARNESS_ERROR), int(Exit.BROKEN), int(Exit.IN
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line `arguments`, those of this process if None; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="rdt-conformance", description="Works on the reports of rdt-conformance.")
+    options = make_parser()[0].parse_args(arguments)
+    return options.run(options)
+
+
+def make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """The parser of the command line, and that of each command by its name, from which the docs are made too."""
+    parser = argparse.ArgumentParser(
+        prog="rdt-conformance", description="Explains clauses, and works on the reports of rdt-conformance."
+    )
     parser.add_argument("--version", action="version", version=f"rdt-conformance {rdt_conformance.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_clause(commands.add_parser)
     _add_judge(commands.add_parser)
     _add_report(commands.add_parser)
-    options = parser.parse_args(arguments)
-    return options.run(options)
+    return parser, commands.choices
+
+
+def _add_clause(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
+    parser = add_parser(
+        "clause",
+        help="explain a clause of the contract: what, why, and what to do",
+        description="Explains clauses of the contract: what each asks for, why, what users suffer if it is broken, "
+        "what to do then, and transports that break it on purpose. pytest --rdt-clauses lists them all.",
+        epilog="Exit status: 0 explained, 4 there is no such clause.",
+    )
+    parser.add_argument("ids", nargs="+", metavar="ID")
+    parser.set_defaults(run=lambda options: _explain(options.ids))
+
+
+def _explain(ids: Sequence[str]) -> int:
+    try:
+        clauses = [contract.clause(name) for name in ids]
+    except contract.UnknownClauseError as problem:
+        print(problem, file=sys.stderr)
+        return UNUSABLE
+    faults = known_faults()
+    texts = [explain.as_text(entry, [fault for fault in faults if fault.clause == entry.id]) for entry in clauses]
+    print("\n\n".join(texts))
+    return 0
 
 
 def _add_judge(add_parser: Callable[..., argparse.ArgumentParser]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 class Level(enum.Enum):
@@ -83,3 +83,8 @@ class Clause:
     """The first version of Ray that relies on it; all of them from the oldest that this suite works on if not said."""
     untested: str = ""
     """Why there is no check, for a clause that cannot be tested (yet)."""
+    # These two are not told again in reports, and so are no part of what makes a clause the same.
+    why: str = field(default="", compare=False)
+    """What Ray does, or does not do, that makes the transport owe it."""
+    fix: str = field(default="", compare=False)
+    """What to do in a transport that breaks it."""

@@ -8,8 +8,11 @@ import os
 import platform
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from rdt_conformance.private import without_places
 
 PACKAGES = ("ray", "torch", "numpy", "nixl", "hypothesis", "pytest")
 VARIABLES = re.compile(r"(UCX|NCCL|RAY)_")
@@ -34,11 +37,16 @@ def environment() -> dict[str, Any]:
         "load_average": [round(load, 2) for load in os.getloadavg()] if hasattr(os, "getloadavg") else None,
         "packages": {name: _version(name) for name in PACKAGES},
         "variables": {
-            name: "(set, not shown)" if PRIVATE.search(name) else value
+            name: "(set, not shown)" if PRIVATE.search(name) else without_places(value)
             for name, value in sorted(os.environ.items())
             if VARIABLES.match(name)
         },
     }
+
+
+def fingerprint(told: Mapping[str, Any]) -> list[Any]:
+    """What has to be the same in two environments for times to be compared."""
+    return [told.get(name) for name in ("cpu", "cores", "memory", "kernel", "python", "packages", "variables")]
 
 
 @functools.cache

@@ -36,6 +36,7 @@ from rdt_conformance.items import (
 )
 from rdt_conformance.leaving import leave_in_time
 from rdt_conformance.options import SOAK, Settings
+from rdt_conformance.private import without_places
 from rdt_conformance.report import json_report, terminal
 from rdt_conformance.report.saving import ReportProblem
 from rdt_conformance.requirements import Requirements
@@ -267,7 +268,7 @@ class Session:
         if self._workerinput is not None:
             return
         told = [value for name, value in report.user_properties if name == RESULT]
-        results = [CheckResult.from_json(json.loads(str(text))) for text in told]
+        results = [CheckResult.from_json(without_places(json.loads(str(text)))) for text in told]
         report.user_properties = [pair for pair in report.user_properties if pair[0] != RESULT]
         report.user_properties += [pair for result in results for pair in junit.properties(result, self._deviations)]
         if report.when == "teardown":
@@ -367,7 +368,7 @@ class Session:
         settings = self._settings
         run = {"seed": self.seed, "profile": settings.profile, "engines": self._engines_of_run}
         try:
-            benchmarks = [result.to_json() for result in self._benchmarks.results]
+            benchmarks = [without_places(result.to_json()) for result in self._benchmarks.results]
             document = json_report.build(
                 verdict,
                 self.target,

@@ -22,6 +22,22 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
+def in_bytes(size: int) -> str:
+    """``64 MiB``."""
+    shift, unit = next(
+        (shift, unit) for shift, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB"), (0, "B")) if not shift or size >> shift
+    )
+    return f"{size / (1 << shift):g} {unit}"
+
+
+def in_time(seconds: float) -> str:
+    """``1.23 ms``."""
+    for unit, length in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds * 1e9:.0f} ns"
+
+
 def worded(value: Any) -> str:
     """A fact of a check: ``yes``, ``3``, ``a, b``."""
     match value:

@@ -12,7 +12,7 @@ from rdt_conformance.checks.sequences import Program
 def test_any_sequence_of_steps(case: Case) -> None:
     program = Program(case, case.actors(3))
     most = st.integers(1, 15)  # the larger of two, as most trouble takes several steps
-    for _ in range(max(case.draw(most, "steps"), case.draw(most, "or steps"))):
+    for _ in range(max(case.choose(most), case.choose(most))):
         program.step()
     program.end()
     case.fact("situations in sequences", dict(program.situations))

@@ -29,6 +29,14 @@ def not_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def small_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A contract of a few clauses, which stands for ours."""
+    import made_small_world  # imports the whole judgement, which few tests need
+
+    made_small_world.put(monkeypatch)
+
+
+@pytest.fixture
 def suites(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that stands for the shipped suites, outside the user's."""
     import made_suites  # imports all that a run needs, which few tests do

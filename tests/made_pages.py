@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
+import made_benchmarks
 from made_reports import STEPS, FakeTarget, failing, passing, write
 
 from rdt_conformance import contract
@@ -101,12 +102,24 @@ def hostile(place: Path) -> Path:
         )
         told = failing(clause, happened=text, example=(text, text), history=steps, error=text, stacks=text, replay=text)
         results.append(dataclasses.replace(told, name=text, facts={text: text}))
-    report = write(place, results, target=FakeTarget("".join(HOSTILE[:5]), note=HOSTILE[5], **{HOSTILE[6]: HOSTILE[7]}))
-    return page(place, report)
+    target = FakeTarget("".join(HOSTILE[:5]), note=HOSTILE[5], **{HOSTILE[6]: HOSTILE[7]})
+    cells = made_benchmarks.named("".join(HOSTILE[:7]), problem=HOSTILE[7] + HOSTILE[8])
+    return page(place, write(place, results, target=target, benchmarks=cells))
+
+
+def benchmarks(place: Path) -> Path:
+    """Every benchmark, beside another transport and against an earlier version."""
+    cells = made_benchmarks.full(peers={"ray:NIXL": 1.4}, baseline=1.2)
+    return page(place, write(place, passing(), benchmarks=cells))
+
+
+def odd_benchmarks(place: Path) -> Path:
+    """Benchmarks in which hardly anything went well."""
+    return page(place, write(place, passing(), benchmarks=made_benchmarks.odd()))
 
 
 def ten_transports(place: Path) -> Path:
-    """Ten runs side by side."""
+    """Ten runs side by side, eight of them with benchmarks."""
     reports = []
     for number in range(10):
         broken = MUST[number * 3 : number * 4]
@@ -114,7 +127,8 @@ def ten_transports(place: Path) -> Path:
         target.capabilities = dataclasses.replace(target.capabilities, can_abort=number % 4 != 3)
         fine = [r for r in passing(besides=broken) if target.applies(contract.clause(r.clauses[0]))]
         bad = [failing(clause) for clause in broken if target.applies(contract.clause(clause))]
-        report = write(place / str(number), [*fine, *bad], target=target)
+        cells = made_benchmarks.some(speed=2e9 * (1 + number), seed=number) if number < 8 else []
+        report = write(place / str(number), [*fine, *bad], target=target, benchmarks=cells)
         reports.append((report, json_report.read(report)))
         if number % 2:
             folder.write_pages(report.parent, reports[-1][1])
@@ -140,5 +154,6 @@ RUNS: dict[str, Callable[[Path], Path]] = {
     make.__name__: make
     for make in (no_failures, one_failure, deviations, forty_failures, nothing_run, partial, gpu, hostile)
 }
+BENCHMARKS: dict[str, Callable[[Path], Path]] = {make.__name__: make for make in (benchmarks, odd_benchmarks)}
 COMPARISONS: dict[str, Callable[[Path], Path]] = {make.__name__: make for make in (ten_transports, hostile_pair)}
-PAGES = RUNS | COMPARISONS
+PAGES = RUNS | BENCHMARKS | COMPARISONS

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from rdt_conformance import contract
+from rdt_conformance.bench.results import CellResult
 from rdt_conformance.capabilities import Capabilities
 from rdt_conformance.deviations import Deviations
 from rdt_conformance.environment import environment
@@ -102,6 +103,7 @@ def write(
     selected_all: bool = True,
     deviations: Deviations | None = None,
     required: tuple[str, ...] = (),
+    benchmarks: Sequence[CellResult] = (),
 ) -> Path:
     """Write ``report.json`` for these results into a folder."""
     target = target or FakeTarget()
@@ -109,7 +111,8 @@ def write(
     asked = Requirements(required, target.capabilities)
     verdict = judge(results, target, run_on, selected_all=selected_all, deviations=deviations, required=asked)
     described, where = cast(Target, target), environment() | RUN | {"engines": run_on}
-    document = json_report.build(verdict, described, results, where, deviations=deviations, required=required)
+    cells = [cell.to_json() for cell in benchmarks]
+    document = json_report.build(verdict, described, results, where, cells, deviations, required)
     return json_report.write(folder, document)
 
 

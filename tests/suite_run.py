@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -81,26 +82,43 @@ def run_suite_forked(
     Raises:
         TimeoutError: the run did not end within `seconds`, and was killed.
     """
+    arguments = command(transport, f"--rdt-report={folder}/report", *options)[3:]
+    budget = {} if small else {"shrink_seconds": 0.5}
+    run = run_pytest_forked(folder, arguments, token=token, seconds=seconds, budget=budget)
+    return replace(run, report=_report(folder))
+
+
+def run_pytest_forked(
+    folder: Path,
+    arguments: Sequence[str],
+    *,
+    token: str | None = None,
+    seconds: float = 120,
+    budget: Mapping[str, Any] | None = None,
+) -> SuiteRun:
+    """Run pytest with these arguments, and nothing added, as `run_suite_forked` does; no report is read.
+
+    Args:
+        budget: what a check may spend instead of what its profile says, by the fields of `Budget`.
+    """
     forking = multiprocessing.get_context("forkserver")
     everything = ["torch", "ray.experimental", "rdt_conformance.session", "rdt_conformance.report.folder"]
     forking.set_forkserver_preload(everything)
-    arguments = command(transport, f"--rdt-report={folder}/report", *options)[3:]
-    run = forking.Process(target=_run_pytest, args=(folder, arguments, token, small))
+    run = forking.Process(target=_run_pytest, args=(folder, list(arguments), token, budget or {}))
     run.start()
     run.join(seconds)
     if run.exitcode is None:
         run.kill()
         run.join()
         raise TimeoutError(f"the run did not end within {seconds:g} s:\n{(folder / 'printed').read_text()}")
-    return SuiteRun(run.exitcode, (folder / "printed").read_text(), _report(folder))
+    return SuiteRun(run.exitcode, (folder / "printed").read_text(), {})
 
 
-def _run_pytest(folder: Path, arguments: list[str], token: str | None, small: bool) -> None:
-    if not small:
-        for name, budget in PROFILES.items():
-            PROFILES[name] = replace(budget, shrink_seconds=0.5)
+def _run_pytest(folder: Path, arguments: list[str], token: str | None, budget: Mapping[str, Any]) -> None:
+    for name, usual in PROFILES.items():
+        PROFILES[name] = replace(usual, **budget)
     os.chdir(folder)
-    printed = os.open("printed", os.O_WRONLY | os.O_CREAT)
+    printed = os.open("printed", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(printed, sys.stdout.fileno())
     os.dup2(printed, sys.stderr.fileno())
     with token_shown(token) if token is not None else contextlib.nullcontext():

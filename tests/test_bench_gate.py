@@ -7,7 +7,7 @@ import pytest
 
 from rdt_conformance.bench import gate
 from rdt_conformance.bench.loop import Sample, Series
-from rdt_conformance.bench.results import CellResult, Role, Row, summarize
+from rdt_conformance.bench.results import CellResult, Finding, Role, Row, summarize
 from rdt_conformance.bench.statistics import Interval, Verdict
 
 NBYTES = 1 << 20
@@ -66,7 +66,7 @@ def test_copies_since_an_earlier_report(now: float, said: Verdict | None) -> Non
 LIMITS: dict[str, tuple[Role, float]] = {"memcpy": ("ceiling", 2e-4), "socket": ("ceiling", 5e-4)}
 
 
-def _since(slower: float, machine: float = 1.0, socket: float = 1.0, *, comparable: bool = True) -> gate.Finding:
+def _since(slower: float, machine: float = 1.0, socket: float = 1.0, *, comparable: bool = True) -> Finding:
     """The transport is slower, the whole machine is, or only one of its limits."""
     limits: dict[str, tuple[Role, float]] = {
         "memcpy": ("ceiling", 2e-4 * machine),

@@ -66,8 +66,8 @@ def test_id_is_well_formed(entry: Clause) -> None:
 
 @each_clause
 def test_texts_are_sentences(entry: Clause) -> None:
-    for text in (entry.sentence, entry.suffers):
-        assert text.endswith(".") and len(text) <= 220
+    for text, longest in ((entry.sentence, 220), (entry.suffers, 220), (entry.why, 260), (entry.fix, 260)):
+        assert text.endswith(".") and len(text) <= longest
         assert text == " ".join(text.split()) and ".." not in text
     assert not entry.untested or len(entry.untested) > 20, "an untested clause says why"
 

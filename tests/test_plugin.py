@@ -13,7 +13,7 @@ import pytest
 from made_suites import ADVICE, BRIEF, BROKEN, CHECKS, CRASH, LOADED, NO_CACHE, NOT_RUN, TARGET, Run
 
 from rdt_conformance import locate, paths
-from rdt_conformance.options import OPTIONS, Option
+from rdt_conformance.options import OPTIONS
 
 pytestmark = pytest.mark.usefixtures("not_side_by_side")
 
@@ -124,18 +124,6 @@ def test_help_does_not_look_at_the_transport(run: Run) -> None:
     result = run("--help", transport="no_such_module:Class")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["*--rdt-transport=TARGET*"])
-
-
-def test_the_readme_lists_every_option_as_it_is() -> None:
-    readme = (Path(__file__).parent.parent / "README.md").read_text()
-    rows = [line for line in readme.splitlines() if line.startswith("| `--")]
-    assert rows == [_row(option) for option in OPTIONS]
-
-
-def _row(option: Option) -> str:
-    name = f"{option.name}={option.metavar}" if option.metavar else option.name
-    choices = f"; one of {', '.join(f'`{choice}`' for choice in option.choices)}" if option.choices else ""
-    return f"| `{name}` | {option.help}{choices} | {option.default or 'none'} |"
 
 
 SEEN_TO_WORK = {

@@ -12,6 +12,7 @@ import torch
 
 from rdt_conformance.bench.contents import Load, flat
 from rdt_conformance.bench.local import Pattern
+from rdt_conformance.words import in_bytes
 
 _ROOM = 10
 """So many times its payload a cell may take of the machine's memory, with all contenders and what they compare with."""
@@ -77,14 +78,6 @@ def tensors(nbytes: int, count: int = 1, **how: Any) -> Cell:
     """A cell with tensors of bytes."""
     among = f" in {count} tensors" if count > 1 else ""
     return Cell(f"{in_bytes(nbytes)}{among}", flat(nbytes, count), **how)
-
-
-def in_bytes(size: int) -> str:
-    """``64 MiB``."""
-    shift, unit = next(
-        (shift, unit) for shift, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB"), (0, "B")) if size >> shift
-    )
-    return f"{size / (1 << shift):g} {unit}"
 
 
 def why_not(load: Load) -> str:

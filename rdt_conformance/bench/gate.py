@@ -10,9 +10,9 @@ are always compared.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from rdt_conformance.bench.results import CellResult, Row
+from rdt_conformance.bench.results import CellResult, Change, Finding, Row
 from rdt_conformance.bench.statistics import LEAST_FLOOR, Interval, Verdict, floor, judge, ratio
 
 ACROSS_RUNS = 0.3
@@ -21,26 +21,14 @@ COUNTERS = {"metadata_bytes": (1.1, 64), "copies": (1.1, 0.25)}
 """What a counter may be without being worse: so many times what it was, and so much more."""
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What a comparison says of one quantity of a cell."""
-
-    what: str
-    verdict: Verdict
-    words: str
-
-    def __str__(self) -> str:
-        return f"{self.what} {self.verdict.value}: {self.words}"
-
-
 def against(result: CellResult, seed: int = 0) -> list[Finding]:
     """Compare the transport with the one that it is held against. Nothing if one of them has no numbers."""
     own, baseline, again = result.row("transport"), result.row("baseline"), result.row("again")
     if not own or not baseline or not again or own.problem or baseline.problem or again.problem:
         return []
     slower = ratio(own.samples, baseline.samples, seed)
-    least = floor(again.samples, baseline.samples, seed)
-    return [_in_words(slower, least), *_counters(own, baseline)]
+    change = Change("", slower, floor(again.samples, baseline.samples, seed))
+    return [Finding("time", _judged(change), _in_words(change), (change,)), *_counters(own, baseline)]
 
 
 def since(result: CellResult, earlier: CellResult, *, comparable: bool, seed: int = 0) -> list[Finding]:
@@ -55,28 +43,27 @@ def since(result: CellResult, earlier: CellResult, *, comparable: bool, seed: in
     own, before = result.row("transport"), earlier.row("transport")
     if not own or not before or own.problem or before.problem:
         return []
-    found = [_in_words(*changes) for changes in _changes(result, earlier, seed)] if comparable else []
-    words = "; ".join(finding.words for finding in found) or "measured on another machine, not judged"
-    return [Finding("time", _agreed([finding.verdict for finding in found]), words), *_counters(own, before)]
+    changes = _changes(result, earlier, seed) if comparable else ()
+    words = "; ".join(map(_in_words, changes)) or "measured on another machine, not judged"
+    return [Finding("time", _agreed([*map(_judged, changes)]), words, changes), *_counters(own, before)]
 
 
-def _agreed(verdicts: list[Verdict]) -> Verdict:
+def _agreed(verdicts: Sequence[Verdict]) -> Verdict:
     """What most of them say, if none says anything else; those that say nothing have no veto."""
     said = [verdict for verdict in verdicts if verdict is not Verdict.INCONCLUSIVE]
     return said[0] if len(set(said)) == 1 and 2 * len(said) > len(verdicts) else Verdict.INCONCLUSIVE
 
 
-def _changes(now: CellResult, earlier: CellResult, seed: int) -> list[tuple[Interval, float, str]]:
-    """How many times as long it takes, by each contender that both runs had, with the floor."""
+def _changes(now: CellResult, earlier: CellResult, seed: int) -> tuple[Change, ...]:
+    """How many times as long it takes, by each contender that both runs had."""
     changes = []
     least = max(ACROSS_RUNS, _own_floor(now, seed), _own_floor(earlier, seed))
     own = {row.name: row for row in now.rows if row.role in ("ceiling", "peer") and row.speed}
     for row in earlier.rows:
         then = row.speed if row.role in ("ceiling", "peer") else None
         if then is not None and row.name in own:
-            slower = _quotient(then, own[row.name].speed or then)
-            changes.append((slower, least, f" by {row.name}"))
-    return changes
+            changes.append(Change(row.name, _quotient(then, own[row.name].speed or then), least))
+    return tuple(changes)
 
 
 def _own_floor(result: CellResult, seed: int) -> float:
@@ -94,8 +81,13 @@ def _quotient(one: Interval, other: Interval) -> Interval:
     return Interval(middle, middle * math.exp(-below), middle * math.exp(above), min(one.pairs, other.pairs))
 
 
-def _in_words(slower: Interval, least: float, by: str = "") -> Finding:
-    return Finding("time", judge(slower, least), f"{slower} times as long{by}, floor {100 * least:.0f} %")
+def _judged(change: Change) -> Verdict:
+    return judge(change.slower, change.floor)
+
+
+def _in_words(change: Change) -> str:
+    by = f" by {change.by}" if change.by else ""
+    return f"{change.slower} times as long{by}, floor {100 * change.floor:.0f} %"
 
 
 def _counters(own: Row, before: Row) -> list[Finding]:

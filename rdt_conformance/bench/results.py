@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rdt_conformance.bench.loop import STAGES, Series
-from rdt_conformance.bench.statistics import Interval, percentile, ratio
+from rdt_conformance.bench.statistics import Interval, Verdict, percentile, ratio
 
 PERCENTS = (50, 90, 99, 99.9)
 
@@ -49,6 +49,31 @@ class Row:
     """In the order of time; what is compared is `loop.Sample.ready`."""
 
 
+@dataclass(frozen=True)
+class Change:
+    """How many times as long the transport takes as what it is held against."""
+
+    by: str
+    """The contender that both were measured beside, if they were not in the same run."""
+    slower: Interval
+    floor: float
+    """What may be found between two that are the same, as a share."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a comparison says of one quantity of a cell."""
+
+    what: str
+    verdict: Verdict
+    words: str
+    changes: tuple[Change, ...] = ()
+    """What it says so by, where times were compared."""
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.verdict.value}: {self.words}"
+
+
 @dataclass
 class CellResult:
     """One cell on one engine."""
@@ -62,6 +87,10 @@ class CellResult:
     rows: list[Row] = field(default_factory=list)
     why_not: str = ""
     """Why it was not measured at all."""
+    objects: int = 1
+    """The tensors are spread over so many, which are in flight together."""
+    findings: list[Finding] = field(default_factory=list)
+    """What it was held against says of it."""
 
     @property
     def key(self) -> str:
@@ -80,7 +109,12 @@ class CellResult:
     def from_json(cls, data: dict[str, Any]) -> CellResult:
         """Read what `to_json` wrote."""
         rows = [Row(**{**row, "speed": Interval(**row["speed"]) if row["speed"] else None}) for row in data["rows"]]
-        return cls(**{**data, "rows": rows})
+        return cls(**{**data, "rows": rows, "findings": [_finding(told) for told in data["findings"]]})
+
+
+def _finding(data: dict[str, Any]) -> Finding:
+    changes = tuple(Change(**{**change, "slower": Interval(**change["slower"])}) for change in data["changes"])
+    return Finding(**{**data, "verdict": Verdict(data["verdict"]), "changes": changes})
 
 
 def summarize(name: str, role: Role, series: Series, own: Series, nbytes: int, seed: int) -> Row:

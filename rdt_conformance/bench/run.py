@@ -17,10 +17,10 @@ from pytest_benchmark.stats import Metadata
 from rdt_conformance.bench import gate, table
 from rdt_conformance.bench.cells import BenchmarkSpec, Cell
 from rdt_conformance.bench.contests import Contests
-from rdt_conformance.bench.results import CellResult, Row
+from rdt_conformance.bench.results import CellResult, Finding, Row
 from rdt_conformance.bench.statistics import Verdict
 from rdt_conformance.bench.versions import transport_of
-from rdt_conformance.environment import environment
+from rdt_conformance.environment import environment, fingerprint
 from rdt_conformance.options import SOAK
 from rdt_conformance.report import json_report
 from rdt_conformance.report.saving import ReportProblem
@@ -115,7 +115,6 @@ class BenchmarkRun:
         self._began = 0.0
         self._done = 0
         self.results: list[CellResult] = []
-        self._findings: dict[str, list[gate.Finding]] = {}
 
     def _reason_not_to_run(self) -> str:
         if not self._config.pluginmanager.hasplugin("benchmark"):
@@ -224,21 +223,21 @@ class BenchmarkRun:
         result = self._contests.measure(getattr(item, "originalname", item.name), cell)
         self.results.append(result)
         self._hand_over(item, result)
-        self._findings[result.key] = found = self._gate(result)
+        result.findings = self._gate(result)
         own = result.row("transport")
         problem = own.problem if own else result.why_not
         if not own or any(said in problem for said in NOT_THE_TRANSPORTS):
             pytest.skip(problem)
-        worse = [str(finding) for finding in found if finding.verdict is Verdict.WORSE]
+        worse = [str(finding) for finding in result.findings if finding.verdict is Verdict.WORSE]
         if problem or worse:
             pytest.fail(problem or "; ".join(worse), pytrace=False)
 
-    def _gate(self, result: CellResult) -> list[gate.Finding]:
+    def _gate(self, result: CellResult) -> list[Finding]:
         found = gate.against(result, self._seed) if self._settings.against is not None else []
         if self._earlier is not None:
             cells = {cell.key: cell for cell in map(CellResult.from_json, self._earlier["benchmarks"])}
             if result.key in cells:
-                comparable = _fingerprint(self._earlier["environment"]) == _fingerprint(self._environment)
+                comparable = fingerprint(self._earlier["environment"]) == fingerprint(self._environment)
                 found += gate.since(result, cells[result.key], comparable=comparable, seed=self._seed)
         return found
 
@@ -278,7 +277,7 @@ class BenchmarkRun:
         """Show every cell."""
         if self.results:
             terminalreporter.section("rdt-conformance benchmarks")
-            for text, markup in table.lines(self.results, self._findings):
+            for text, markup in table.lines(self.results):
                 terminalreporter.write_line(text, **markup)
 
 
@@ -318,11 +317,6 @@ def _read(baseline: Path) -> dict[str, Any]:
     if not report.get("benchmarks"):
         raise pytest.UsageError(f"--rdt-baseline: {baseline}: its run had no benchmarks")
     return report
-
-
-def _fingerprint(told: dict[str, Any]) -> list[Any]:
-    """What has to be the same for times to be compared."""
-    return [told.get(name) for name in ("cpu", "cores", "memory", "kernel", "python", "packages", "variables")]
 
 
 def _installed(package: str) -> bool:

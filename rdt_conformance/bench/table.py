@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from rdt_conformance.bench.gate import Finding
 from rdt_conformance.bench.loop import STAGES
 from rdt_conformance.bench.results import CellResult, Row
 from rdt_conformance.bench.statistics import Interval, Verdict
+from rdt_conformance.words import in_time
 
 Line = tuple[str, dict[str, bool]]
 """Text without its line end, and the markup for the terminal."""
@@ -18,16 +18,16 @@ _LARGE_BYTES = 64 << 10
 COLOURS = {Verdict.WORSE: {"red": True}, Verdict.BETTER: {"green": True}, Verdict.INCONCLUSIVE: {"yellow": True}}
 
 
-def lines(results: Sequence[CellResult], findings: Mapping[str, Sequence[Finding]]) -> Iterator[Line]:
+def lines(results: Sequence[CellResult]) -> Iterator[Line]:
     """Every cell: what the transport does in it, in relation to what the others do, and where the time goes."""
     for benchmark in dict.fromkeys(result.benchmark for result in results):
         yield benchmark.removeprefix("test_").replace("_", " "), {"bold": True}
         for result in results:
             if result.benchmark == benchmark:
-                yield from _cell(result, findings.get(result.key, ()))
+                yield from _cell(result)
 
 
-def _cell(result: CellResult, findings: Iterable[Finding]) -> Iterator[Line]:
+def _cell(result: CellResult) -> Iterator[Line]:
     own = result.row("transport")
     head = f"  {result.cell:<24}"
     if own is None or own.problem:
@@ -45,7 +45,7 @@ def _cell(result: CellResult, findings: Iterable[Finding]) -> Iterator[Line]:
     for row in result.rows:
         if row.problem:
             yield f"    {row.name}: no number: {row.problem}", {"yellow": True}
-    for finding in findings:
+    for finding in result.findings:
         yield f"    {finding}", COLOURS.get(finding.verdict, {})
 
 
@@ -71,11 +71,3 @@ def _share(speed: Interval) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.3g} %"
-
-
-def in_time(seconds: float) -> str:
-    """``1.23 ms``."""
-    for unit, length in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= length:
-            return f"{seconds / length:.3g} {unit}"
-    return f"{seconds * 1e9:.0f} ns"

@@ -75,6 +75,8 @@ class Bench:
         self._transfers_before = 0
         self.replay: Replay | None = None
         """The one example that is to be run again, instead of all that the budget allows."""
+        self.kept_by = ""
+        """The clause of the check that left a world for the next example."""
         self.refusal_told = False
         """A check has said that nothing can be sent (`Carries.refusal`); it takes no more than one."""
 
@@ -135,9 +137,16 @@ class Bench:
         return self._engine.new_world(settings, first_use, spread=spread or self._spread)
 
     def acquire(self) -> World:
-        """A clean world for one example: a fresh one, or that of an earlier example that ended well."""
+        """A clean world for one example: a fresh one, or that of an earlier example that ended well.
+
+        If a process of it has died by itself since, it still has the history of that example.
+        """
+        died = self._world.died() if self._world is not None else {}
+        if died and not any(died.values()):
+            self._forget()
         world, self._world = self._world or self.new_world(), None
-        world.history.clear()
+        if not died:
+            world.history.clear()
         return world
 
     def release(self, world: World, *, again: bool) -> None:

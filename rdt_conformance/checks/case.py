@@ -52,6 +52,10 @@ class Case:
         self._clauses = clauses
         self._data = data
         self.drawn: list[str] = []
+        """The example in words: what was drawn, and what was told."""
+        self._told = 0
+        self.names: dict[str, str] = {}
+        """What histories call objects, by their ids; others are numbered as they appear."""
         self.witnessed: set[str] = set()
         self.advice: list[tuple[str, str]] = []
         self.facts: dict[str, Any] = {}
@@ -76,11 +80,20 @@ class Case:
 
     def draw(self, strategy: st.SearchStrategy[T], label: str = "") -> T:
         """Choose a value; it shrinks if the example fails, and its repr is shown."""
-        assert self._data is not None, "nothing to draw from"
-        value = self._data.draw(strategy, label or None)
+        value = self.choose(strategy)
         text = str(getattr(value, "__name__", repr(value)))
         self.drawn.append(f"{label or 'value'} = {text if len(text) <= 300 else text[:299] + '…'}")
         return value
+
+    def choose(self, strategy: st.SearchStrategy[T]) -> T:
+        """Like `draw` for what is better told in words, see `tell`."""
+        assert self._data is not None, "nothing to draw from"
+        return self._data.draw(strategy)
+
+    def tell(self, step: str) -> None:
+        """Say in words what the example does next; told steps are numbered."""
+        self._told += 1
+        self.drawn.append(f"{self._told}. {step}")
 
     def payloads(self, **limits: Any) -> st.SearchStrategy[Payload]:
         """Plain payloads, of which this transport carries each kind alone. `limits` as in `PayloadKind.payloads`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from rdt_conformance import author, interrupts
 from rdt_conformance.checks.bench import Bench
 from rdt_conformance.checks.carries import Carries
 from rdt_conformance.checks.case import Case
+from rdt_conformance.checks.stopwatch import Stopwatch
 from rdt_conformance.checks.verdicts import Broken, NotExercised, broken
 from rdt_conformance.contract import Level, clause as clause_of
 from rdt_conformance.engines.base import Hung, NoProcess
@@ -52,7 +52,7 @@ class Examination:
         self._bench = bench
         self._budget = bench.budget
         self._carries = bench.carries if spec.sends else Carries()  # found out before the clock runs
-        self._began = time.monotonic()
+        self._watch = Stopwatch(cores=bench.engine == "local")
         self._examples = 0
         self._witnessed: set[str] = set()
         self._completed = False
@@ -88,7 +88,7 @@ class Examination:
             reason=self._reason,
             examples=self._examples,
             transfers=self._bench.transfers - transfers,
-            seconds=time.monotonic() - self._began,
+            seconds=self._watch.passed(),
             facts=self._facts,
         )
 
@@ -176,10 +176,11 @@ class Examination:
         played: Twin | None = None
         clean = False
         try:
+            self._expect_all_alive(case, self._bench.kept_by, "had ended by the time that the next example began")
             given_up = self._carry_out(case)
             # Hypothesis begins with the smallest example, and comes near to the failing one when it makes that small.
             if self._failure is not None or not self._completed:
-                played = Twin(tuple(case.drawn), case.world.history.steps()[-_STEPS:])
+                played = Twin(tuple(case.drawn), case.world.history.steps(case.names)[-_STEPS:])
             clean = self._tidy(case)
             if given_up is not None:
                 raise given_up
@@ -242,25 +243,34 @@ class Examination:
         """Drop what the example made; what does not come to an end is a hang. Whether the world can be used again."""
         if case.left_blocked:
             return False
-        if not case.world.reset(case.patience.call):
+        clean = case.world.reset(case.patience.call)
+        self._expect_all_alive(case, self._spec.clauses[0], "ended while what the example had made was freed")
+        if not clean:
             stacks = case.world.stacks()
             if stacks:
                 hung = Hung("freeing what the example made", case.patience.call, stacks)
                 raise case.hung(hung, self._spec.clauses[0])
             return False
-        return not case.renewed
+        self._bench.kept_by = self._spec.clauses[0]
+        return not case.renewed and not case.world.died()
+
+    def _expect_all_alive(self, case: Case, clause: str, happened: str) -> None:
+        """No process ends by itself, also not when no call is there to fail for it."""
+        died = [name for name, by_itself in case.world.died().items() if by_itself]
+        if died:
+            raise broken(clause, f"the process of {' and of '.join(died)} {happened}, and nobody had ended it")
 
     def _out_of_time(self) -> bool:
         limit = self._budget.seconds * max(self._spec.tries, 20 if self._bench.alone else 1)
         least = _LEAST_ORDERS if self._spec.interleaves else self._budget.least * len(self._bench.devices)
-        return self._examples >= least and time.monotonic() - self._began > limit
+        return self._examples >= least and self._watch.had(limit)
 
     def _describe(self, case: Case, clause: str, happened: str, error: BaseException | None) -> Failure:
         return Failure(
             clause=clause,
             happened=happened,
             example=tuple(case.drawn),
-            history=case.world.history.steps()[-_STEPS:],
+            history=case.world.history.steps(case.names)[-_STEPS:],
             error=author.traceback_of(error.__cause__ if error is not None else None),
             stacks=getattr(error, "stacks", ""),
             replay=self._bench.replay_command(self._spec.name, case.choices),

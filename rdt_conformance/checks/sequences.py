@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from rdt_conformance.checks.attempts import BOTH, FETCH, RECEIVE, RECEIVE_ALONE, SEND_ALONE, Attempt
 from rdt_conformance.engines.rdt import Ref
 from rdt_conformance.engines.world import Held, Process
+from rdt_conformance.words import count
 
 if TYPE_CHECKING:
     from rdt_conformance.checks.case import Case
@@ -38,6 +39,8 @@ class Shared:
     payload: Payload
     tensors: Held
     ref: Ref
+    name: str
+    """As in the history."""
     clause: str
     """What is broken if it does not arrive, see `_BLAMED`."""
     used: bool = False
@@ -84,13 +87,15 @@ class Program:
         """How often what came up."""
 
     def step(self) -> None:
-        """Draw one of the steps that are possible now, and take it."""
-        self._case.draw(st.sampled_from(self._possible()), "step")()
+        """Choose one of the steps that are possible now, and take it."""
+        self._case.choose(st.sampled_from(self._possible()))()
 
     def end(self) -> None:
         """Receive whatever is under way, and every live object once more."""
         while self._in_flight:
             self._settle(self._in_flight[0])
+        if self._objects:
+            self._case.tell("every live object is passed once more")
         for shared in self._objects:
             destination = next(actor for actor in self._actors if actor is not shared.source)
             self._settle(self._begin(InFlight(shared, destination, destination.consume(shared.ref), shared.clause)))
@@ -117,27 +122,33 @@ class Program:
 
     def share(self) -> None:
         """An actor returns tensors from a task: new ones, or what has arrived there."""
-        holder = self._draw([None, *self._arrived], "which tensors") if self._arrived else None
+        holder = self._draw([None, *self._arrived]) if self._arrived else None
         if holder is not None:
             source, shared, held = holder
+            self._case.tell(f"{source.name} returns what it received of {shared.name}, as {self._next_name()}")
             self._share(source, shared.form, shared.payload, held, "O1")
             self.situations["received tensors shared again"] += 1
             return
-        source = self._draw(self._actors, "by")
-        form = self._draw(_SIZES, "bytes"), self._draw((1, 2), "tensors")
+        source = self._draw(self._actors)
+        form = self._draw(_SIZES), self._draw((1, 2))
         payload = self._case.payload(*form, seed=self._made)
+        self._case.tell(
+            f"{source.name} returns {count(form[1], 'tensor')} of {form[0]:,} bytes, as {self._next_name()}"
+        )
         self._share(source, form, payload, source.build(payload), "O1")
 
     def share_again(self) -> None:
         """The same tensors in another object."""
         shared = self._draw_object()
         shared.mark("L5")
+        self._case.tell(f"{shared.source.name} returns the tensors of {shared.name} again, as {self._next_name()}")
         self._share(shared.source, shared.form, shared.payload, shared.tensors, "L5")
         self.situations["tensors in several live objects"] += 1
 
     def describe_again(self) -> None:
         """The task that made it is retried, since its reply was lost; so nobody has been told where it is."""
         shared = self._draw_object(self._unused())
+        self._case.tell(f"the task that made {shared.name} is retried, as if its reply was lost")
         self._case.ok(shared.source.extract(shared.ref.obj_id, shared.tensors), "M6")
         for each in self._objects:
             if each.tensors is shared.tensors:
@@ -148,16 +159,22 @@ class Program:
         """An object is an argument of a task, or a task gets it."""
         shared = self._draw_object()
         destination = self._draw_destination(shared)
-        ways = [self._consume, *([self._get, self._get_into_buffers] if self._one_sided else [])]
-        self._draw(ways, "received as")(shared, destination)
+        ways = [self._consume, *([self._get] if self._one_sided else [])]
+        ways += [self._get_into_buffers] if self._one_sided and self._case.target.takes_buffers else []
+        self._draw(ways)(shared, destination)
 
     def _consume(self, shared: Shared, destination: Process) -> None:
+        self._case.tell(f"{shared.name} is passed to a task of {destination.name}")
         self._begin(InFlight(shared, destination, destination.consume(shared.ref), shared.clause))
 
     def _get(self, shared: Shared, destination: Process) -> None:
+        self._case.tell(f"{destination.name} gets {shared.name}")
         self._begin(InFlight(shared, destination, destination.get(shared.ref), shared.clause))
 
     def _get_into_buffers(self, shared: Shared, destination: Process) -> None:
+        used = (destination.name, shared.form) in self._buffers
+        which = "target buffers that it has used before" if used else "new target buffers"
+        self._case.tell(f"{destination.name} gets {shared.name} into {which}")
         buffers = self._used_buffers(destination, shared)
         getting = destination.get(shared.ref, buffers=buffers.derive(_alone))
         clause = "A8" if (destination.name, shared.form) in self._aborted_into else shared.clause
@@ -166,7 +183,7 @@ class Program:
     def break_off(self) -> None:
         """A transfer of its own is begun and comes to nothing: nobody waits for it, or it is aborted."""
         shared = self._draw_object()
-        self._draw(self._ways_to_break_off(), "broken off by")(shared, self._draw_destination(shared))
+        self._draw(self._ways_to_break_off())(shared, self._draw_destination(shared))
 
     def _ways_to_break_off(self) -> list[Callable[[Shared, Process], None]]:
         drops = self._one_sided and self._case.target.own_fetch.value
@@ -174,6 +191,7 @@ class Program:
         return [*([self._drop_a_request] if drops else []), *([self._abort] if aborts else [])]
 
     def _drop_a_request(self, shared: Shared, destination: Process) -> None:
+        self._case.tell(f"{destination.name} begins to fetch {shared.name} and drops the request")
         metadata = self._metadata(shared)
         comm = self._case.comm_for_get(destination)
         self._case.ok(destination.fetch(shared.ref.obj_id, metadata, comm), shared.clause).drop()
@@ -184,8 +202,11 @@ class Program:
         # An abort in a process is one of the object, so nothing else of the same object may be under way to it.
         for transfer in [each for each in self._in_flight if each.shared is shared]:
             self._settle(transfer)
-        way = self._draw((FETCH, RECEIVE) if self._one_sided else (RECEIVE_ALONE, SEND_ALONE, BOTH), "way")
-        buffers = self._new_buffers(destination, shared) if way == FETCH else None
+        way = self._draw((FETCH, RECEIVE) if self._one_sided else (RECEIVE_ALONE, SEND_ALONE, BOTH))
+        into_buffers = way == FETCH and self._case.target.takes_buffers
+        buffers = self._new_buffers(destination, shared) if into_buffers else None
+        where = f"{shared.source.name} to {destination.name}{', into target buffers' if into_buffers else ''}"
+        self._case.tell(f"{way} of {shared.name} from {where}, is begun and aborted")
         described = shared.ref.obj_id, self._metadata(shared)
         attempt = Attempt(self._case, shared.source, destination, way, shared.payload, shared.tensors, described)
         if buffers is not None:
@@ -198,20 +219,30 @@ class Program:
     def free(self) -> None:
         """Its last reference goes, maybe while tasks still wait for it."""
         shared = self._draw_object(self._free_to_drop())
-        if any(transfer.shared is shared for transfer in self._in_flight):
+        under_way = any(transfer.shared is shared for transfer in self._in_flight)
+        if under_way:
             self.situations["freed while in flight"] += 1
+        self._case.tell(f"the last reference to {shared.name} goes{', which is under way' if under_way else ''}")
         self._objects.remove(shared)
         shared.ref.drop()
 
     def finish(self) -> None:
         """One of the transfers under way is waited for."""
-        self._settle(self._draw(self._in_flight, "transfer"))
+        transfer = self._draw(self._in_flight)
+        self._case.tell(f"{transfer.shared.name}, under way to {transfer.destination.name}, is waited for")
+        self._settle(transfer)
 
     # --- what they are made of ------------------------------------------------------------------------------------
 
     def _share(self, source: Process, form: tuple[int, int], payload: Payload, tensors: Held, clause: str) -> None:
+        name = self._next_name()
         self._made += 1
-        self._objects.append(Shared(source, form, payload, tensors, source.produce(tensors), clause))
+        ref = source.produce(tensors)
+        self._case.names[ref.obj_id] = name
+        self._objects.append(Shared(source, form, payload, tensors, ref, name, clause))
+
+    def _next_name(self) -> str:
+        return f"obj{self._made + 1}"
 
     def _begin(self, transfer: InFlight) -> InFlight:
         self._in_flight.append(transfer)
@@ -256,9 +287,9 @@ class Program:
         busy = [transfer.shared for transfer in self._in_flight if not transfer.receiving.what.startswith("consume")]
         return [shared for shared in self._objects if shared not in busy]
 
-    def _draw(self, choices: Any, label: str) -> Any:
+    def _draw(self, choices: Any) -> Any:
         numbered = list(choices)
-        return numbered[self._case.draw(st.integers(0, len(numbered) - 1), label)] if len(numbered) > 1 else numbered[0]
+        return numbered[self._case.choose(st.integers(0, len(numbered) - 1))] if len(numbered) > 1 else numbered[0]
 
     def _draw_object(self, among: list[Shared] | None = None) -> Shared:
         return self._draw_near(among or self._objects, "object")
@@ -273,7 +304,7 @@ class Program:
     def _draw_near(self, choices: list[Any], label: str) -> Any:
         """The last one of these in half of the cases."""
         last = [each for each in choices if each is self._last.get(label)]
-        self._last[label] = self._draw([*choices, *last * len(choices)], label)
+        self._last[label] = self._draw([*choices, *last * len(choices)])
         return self._last[label]
 
 

@@ -13,6 +13,10 @@ CLAUSES = (
         "create, transfer and free than after a few.",
         source="doc TensorTransportManager.garbage_collect; ray#57138",
         suffers="A job that runs for days runs out of memory, of open files or of registrations.",
+        why="garbage_collect is the only word that Ray gives when an object is gone, and it gives it on the source "
+        "alone. What a receiver needed for a transfer has to go with the transfer.",
+        fix="Pair each thing that is opened with what closes it: in garbage_collect on the source, in finally on the "
+        "receiver. The failure says what has grown: descriptors, threads, mappings, memory or files.",
     ),
     Clause(
         "G2",
@@ -22,6 +26,10 @@ CLAUSES = (
         "has no tensors.",
         source="src rdt_store.py __ray_free__; doc TensorTransportManager.garbage_collect; ray#57603",
         suffers="Unused or empty objects are never given back, and only the log says so.",
+        why="Ray frees each object with the same call, whether anybody has received it or not. An exception is only "
+        "logged, and the object is dropped from Ray's store all the same.",
+        fix="Look up what you keep by obj_id, not by the tensors or by a receiver, and take nothing to be there that "
+        "only a transfer sets up.",
     ),
     Clause(
         "G3",
@@ -30,6 +38,9 @@ CLAUSES = (
         sentence="garbage_collect called again for the same object frees nothing that belongs to another one.",
         source="src rdt_store.py __ray_free__; doc TensorTransportManager.garbage_collect",
         suffers="A live object loses its memory because another one was freed twice.",
+        why="Ray looks into its own store before it frees, and says itself that a free may be a retry.",
+        fix="Take the entry out of a dictionary with pop(obj_id, None) and release what came out. Do not release by "
+        "address, slot or count, which may belong to another object by now.",
         engines=REFERENCE,
     ),
     Clause(
@@ -39,6 +50,8 @@ CLAUSES = (
         sentence="garbage_collect called again for the same object raises nothing.",
         source="src rdt_store.py __ray_free__",
         suffers="The log fills with errors about frees that have long been done.",
+        why="Ray logs an exception of garbage_collect with its traceback.",
+        fix="Return quietly if there is nothing under this obj_id.",
         engines=REFERENCE,
     ),
     Clause(
@@ -49,6 +62,9 @@ CLAUSES = (
         "ready to be fetched.",
         source="ray#60509; ray#60999; ray#61122",
         suffers="Dropping one reference makes another one fail.",
+        why="Objects have lives of their own, whatever memory they share.",
+        fix="Count the objects that use a registration, a segment or an address, and release it with the last one; or "
+        "keep one for each object.",
     ),
     Clause(
         "G5",
@@ -58,6 +74,10 @@ CLAUSES = (
         "reused or lost its memory.",
         source="doc TensorTransportManager.garbage_collect",
         suffers="Tensors change or crash the process long after they were received.",
+        why="Ray documents that a receiver needs no clean-up: its tensors are ordinary ones, and live as long as the "
+        "user wants.",
+        fix="Copy, or make the tensors own what they lie in, so that the mapping or the buffer lives as long as they "
+        "do. Memory that the source can reuse must not be handed out.",
     ),
     Clause(
         "G6",
@@ -66,6 +86,9 @@ CLAUSES = (
         sentence="The transport holds no reference to the source's tensors after garbage_collect.",
         source="doc TensorTransportManager.garbage_collect; src rdt_manager.py wait_tensor_freed",
         suffers="The memory of the source stays in use although every reference is gone.",
+        why="A user who waits in wait_tensor_freed, or drops the last reference, expects the memory back.",
+        fix="Remove the tensors from every container, closure and thread in garbage_collect. Typical hiding places are "
+        "a queue of finished sends, a default argument, a cached last error with its traceback.",
     ),
     Clause(
         "G7",
@@ -75,6 +98,10 @@ CLAUSES = (
         "or an error, never with other data or a hang.",
         source="src rdt_manager.py free_object_primary_copy; ray#53911; ray#57962",
         suffers="A fetch that is late by a moment returns what now lies at that address.",
+        why="The owner frees an object when its references are gone. A fetch of another process may still be in flight "
+        "then.",
+        fix="Let the source keep the memory until those who read it have finished, or let the reader verify afterwards "
+        "that the object was still the same, by a number that is never used twice, and raise an error if not.",
         applies=Applies.ONE_SIDED,
         engines=REFERENCE,
     ),
@@ -86,6 +113,10 @@ CLAUSES = (
         "size, as new.",
         source="ray#65701",
         suffers="A buffer that grew between two steps cannot be sent any more.",
+        why="Allocators give the same address again soon, for a block of another size. An address does not name an "
+        "object.",
+        fix="Do not key a registration by address alone. Drop it with the last object that uses it, or compare address "
+        "and length each time, and register anew when they differ.",
     ),
     Clause(
         "G9",
@@ -95,6 +126,10 @@ CLAUSES = (
         "data.",
         source="ray#57962; ray#61096",
         suffers="A late holder of a reference reads memory that now belongs to something else.",
+        why="Borrowers of a reference and retried tasks can come late. Ray 2.60 does not tell them that the object was "
+        "freed.",
+        fix="Give each object a number that is never used again, let the reader present it, and answer what is not "
+        "known any more with an error.",
         applies=Applies.ONE_SIDED,
         engines=REFERENCE,
     ),
@@ -105,6 +140,10 @@ CLAUSES = (
         sentence="garbage_collect returns promptly.",
         source="src rdt_manager.py free_object_primary_copy; src actor.py _ray_system",
         suffers="Freeing objects delays the transfers that wait behind it.",
+        why="Frees run on the thread that also sends and receives for that actor, and for an object of the driver in "
+        "the core worker's own.",
+        fix="Do not wait for receivers or for the network in garbage_collect. Mark the object as freed, and let "
+        "whoever finishes last release it.",
         engines=REFERENCE,
     ),
 )

@@ -365,6 +365,10 @@ class World:
             ref.drop()
         return self.host.tidy(seconds) and self.rdt.tidy(seconds)
 
+    def died(self) -> dict[str, bool]:
+        """The actors that have ended although we did not end them; True: nor did Ray, so it was by themselves."""
+        return self.host.died()
+
     def watch(self, *, memory: bool = True) -> Observer:
         """Begin to watch what all processes hold."""
         return self.host.watch(memory=memory)

@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from rdt_conformance.environment import fingerprint
+from rdt_conformance.report.charts import several_runs
+from rdt_conformance.report.charts.marks import Chart, Missing
 from rdt_conformance.report.view import DEVIATION, FAIL, UNKNOWN, WARN, RunView, Shown, shown, worst
 from rdt_conformance.words import listed
 
@@ -103,6 +106,16 @@ class Comparison:
         """The facts of each transport, those that differ first."""
         facts = [{fact["name"]: str(fact["value"]) for fact in run.run.target["facts"]} for run in self.runs]
         return _lines(facts)
+
+    @cached_property
+    def charts(self) -> list[Chart | Missing]:
+        """What was measured, the runs side by side; nothing if fewer than two have benchmarks."""
+        measured = [compared for compared in self.runs if compared.run.cells]
+        if len(measured) < 2:
+            return []
+        first, *others = (fingerprint(compared.run.environment) for compared in measured)
+        alike = all(other == first for other in others)
+        return several_runs.charts([(compared.name, compared.run.cells) for compared in measured], alike=alike)
 
     @cached_property
     def environments(self) -> list[Line]:

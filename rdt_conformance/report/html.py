@@ -15,6 +15,7 @@ import rdt_conformance
 from rdt_conformance.ladder import LADDER
 from rdt_conformance.paths import data_folder
 from rdt_conformance.report import view
+from rdt_conformance.report.charts import svg
 from rdt_conformance.report.comparison import Comparison
 from rdt_conformance.report.diagram_svg import as_svg
 from rdt_conformance.report.view import RunView
@@ -64,7 +65,13 @@ def _templates() -> Environment:
     )
     environment.filters.update(anchor=view.anchor, listed=listed, size=_size)
     environment.globals.update(
-        shown=view.shown, worst=view.worst, legend=view.LEGEND, as_svg=as_svg, count=count, longest=LONGEST
+        shown=view.shown,
+        worst=view.worst,
+        legend=view.LEGEND,
+        as_svg=as_svg,
+        chart_svg=svg.as_svg,
+        count=count,
+        longest=LONGEST,
     )
     return environment
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from rdt_conformance import contract
 from rdt_conformance.report import paragraph
 from rdt_conformance.report.diagram import FIRST_STEPS, LAST_STEPS
+from rdt_conformance.report.twins import differences
 from rdt_conformance.results import Failure, Step
 
 WIDTH = 100
@@ -24,6 +25,7 @@ def render(failure: Failure) -> str:
         _prose(failure),
         _block("Example", failure.example),
         _block("History", history_lines(failure.history)),
+        _block("A similar example went well", list(differences(failure))),
         _block("Raised by the transport", failure.error.splitlines()),
         _block("Where each thread was stuck", failure.stacks.splitlines()),
         _block("Replay it with", [failure.replay or "(no replay was recorded)"]),
@@ -67,6 +69,7 @@ def _prose(failure: Failure) -> Iterator[str]:
     texts = {"happened": failure.happened}
     if clause := contract.CLAUSES.get(failure.clause):
         texts |= {"contract": clause.sentence, "suffers": clause.suffers, "source": clause.source}
+        texts["explained"] = f"rdt-conformance clause {clause.id}"
     if failure.flaky:
         texts["flaky"] = (
             "It broke once and not again on the same input: a race, or state left by earlier transfers. "

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from rdt_conformance.bench.results import CellResult
 from rdt_conformance.exposures import EXPOSURE
 from rdt_conformance.report import diagram
+from rdt_conformance.report.charts import one_run
+from rdt_conformance.report.charts.marks import Chart, Missing, Table
 from rdt_conformance.results import CheckResult, Failure
 from rdt_conformance.verdict import Exit
 from rdt_conformance.words import count, listed, worded
@@ -169,6 +172,7 @@ class RunView:
         self.clauses: Sequence[Mapping[str, Any]] = document["clauses"]
         self.engines: Sequence[str] = self.verdict["engines"]
         self.checks = [CheckResult.from_json(check) for check in document["checks"]]
+        self.cells = [CellResult.from_json(cell) for cell in document["benchmarks"]]
         self.outcome = outcome(document)
         word, _, rest = self.verdict["headline"].partition(": ")
         self.word = word[:1].upper() + word[1:]
@@ -272,6 +276,16 @@ class RunView:
                 if check.outcome != "error" and check.engine not in seen_on:
                     seen_on.append(check.engine)
         return [(what, value, listed(names)) for (what, value), names in engines.items() if names]
+
+    @cached_property
+    def charts(self) -> list[Chart | Missing]:
+        """What was measured; with a reason for each chart that cannot be drawn."""
+        return one_run.charts(self.cells)
+
+    @cached_property
+    def numbers(self) -> Table:
+        """All that was measured."""
+        return one_run.table(self.cells)
 
     @cached_property
     def packages(self) -> str:

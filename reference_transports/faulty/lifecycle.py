@@ -7,6 +7,7 @@ import threading
 import weakref
 from typing import Any
 
+import ray
 from ray.experimental import CommunicatorMetadata, TensorTransportMetadata
 from ray.experimental.rdt.tensor_transport_manager import FetchRequest
 
@@ -208,6 +209,18 @@ class NamesBothActors(InlineTransport):
     ) -> CommunicatorMetadata:
         _ = src_actor._actor_id.hex(), dst_actor._actor_id.hex()
         return CommunicatorMetadata()
+
+
+@breaks("L10", across_processes=True)
+class AsksTheReceiver(InlineTransport):
+    """Asks the receiver whether it is ready, and has the owner wait for the answer."""
+
+    def get_communicator_metadata(
+        self, src_actor: Any, dst_actor: Any, backend: str | None = None
+    ) -> CommunicatorMetadata:
+        if isinstance(dst_actor, ray.actor.ActorHandle):
+            ray.get(dst_actor.__ray_call__.remote(type))
+        return super().get_communicator_metadata(src_actor, dst_actor, backend)
 
 
 @breaks("L11")

@@ -17,12 +17,17 @@
     }
   };
 
+  // A table goes into a spreadsheet.
+  const textOf = (element) => element.tagName === "TABLE"
+    ? [...element.rows].map((row) => [...row.cells].map((cell) => cell.textContent).join("\t")).join("\n")
+    : element.textContent;
+
   for (const button of document.querySelectorAll("button.copy")) {
     button.hidden = false;
     button.addEventListener("click", async () => {
       const code = document.getElementById(button.dataset.copy);
       try {
-        await copy(code.textContent);
+        await copy(textOf(code));
         said.textContent = "Copied";
       } catch {
         getSelection().selectAllChildren(code);
@@ -30,6 +35,34 @@
       }
       button.focus();
       setTimeout(() => { said.textContent = ""; }, 2500);
+    });
+  }
+
+  // By numbers where there are any; what has none comes last.
+  const sort = (table, column, descending) => {
+    const key = (row) => row.cells[column].textContent.trim();
+    const [rows, body] = [[...table.tBodies[0].rows], table.tBodies[0]];
+    const numeric = rows.every((row) => !key(row) || !isNaN(key(row)));
+    const compare = numeric ? (a, b) => a - b : (a, b) => a.localeCompare(b, undefined, { numeric: true });
+    const filled = rows.filter((row) => key(row)).sort((a, b) => compare(key(a), key(b)));
+    if (descending) filled.reverse();
+    body.append(...filled, ...rows.filter((row) => !key(row)));
+  };
+
+  for (const table of document.querySelectorAll("table#numbers")) {
+    const heads = [...table.tHead.rows[0].cells];
+    heads.forEach((head, column) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "sort";
+      button.append(...head.childNodes);
+      head.append(button);
+      button.addEventListener("click", () => {
+        const descending = head.ariaSort === "ascending";
+        for (const other of heads) other.ariaSort = null;
+        head.ariaSort = descending ? "descending" : "ascending";
+        sort(table, column, descending);
+      });
     });
   }
 

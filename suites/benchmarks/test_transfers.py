@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from rdt_conformance.bench.cells import Cell, benchmark, in_bytes, tensors
+from rdt_conformance.bench.cells import Cell, benchmark, tensors
 from rdt_conformance.bench.contents import flat
 from rdt_conformance.bench.run import Arena
+from rdt_conformance.words import in_bytes
 
 SIZES = (4, 1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
 COUNTS = (1, 10, 100, 1_000, 10_000)
@@ -30,7 +31,7 @@ def test_into_buffers(arena: Arena, cell: Cell) -> None:
 
 @benchmark(
     full=[tensors(TOGETHER, count) for count in COUNTS],
-    quick=[tensors(TOGETHER, 1_000)],
+    quick=[tensors(TOGETHER, count) for count in (100, 1_000)],
 )
 def test_number_of_tensors(arena: Arena, cell: Cell) -> None:
     """The same bytes in more and more tensors: descriptions and registrations often cost more than bytes."""

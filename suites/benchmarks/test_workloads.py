@@ -12,6 +12,7 @@ WEIGHTS = LAYER * 10
 SYNCED = Load(WEIGHTS, ("bfloat16",) * len(WEIGHTS), buffers=True)
 
 FOUR_KIB, SIXTY_FOUR_KIB = 4 << 10, 64 << 10
+IN_FLIGHT = [Cell(f"{count} x 64 KiB", tensors(SIXTY_FOUR_KIB * count, count).load, count) for count in (1, 8, 64)]
 
 
 @benchmark(
@@ -37,7 +38,7 @@ def test_kv_blocks(arena: Arena, cell: Cell) -> None:
     arena.measure(cell)
 
 
-@benchmark(full=[Cell(f"{count} x 64 KiB", tensors(SIXTY_FOUR_KIB * count, count).load, count) for count in (1, 8, 64)])
+@benchmark(full=IN_FLIGHT, quick=IN_FLIGHT)
 def test_pipelined_gets(arena: Arena, cell: Cell) -> None:
     """Several objects in one get: all fetches begin before the first is waited for."""
     arena.measure(cell)

@@ -59,7 +59,9 @@ def test_nothing_sticks_out_at_any_width(name: str, context: BrowserContext, pag
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.parametrize("name", [name for name in PAGES if name != "forty_failures"])  # of which one is like another
+@pytest.mark.parametrize(
+    "name", [name for name in PAGES if name not in ("forty_failures", "benchmarks")]
+)  # more of the same
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_serious_violation(name: str, scheme: Any, browser: Browser, pages: dict[str, Path]) -> None:
     context = browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 900})
@@ -116,6 +118,26 @@ def test_every_copy_button_copies_its_command(name: str, context: BrowserContext
         expected = watched.page.locator(".command code").nth(number).text_content()
         assert watched.page.evaluate("navigator.clipboard.readText()") == expected
         watched.page.evaluate("document.querySelector('.said').textContent = ''")
+    assert watched.problems == []
+
+
+def test_the_table_of_all_numbers_is_sorted_and_copied(context: BrowserContext, pages: dict[str, Path]) -> None:
+    watched = Watched(context, pages["odd_benchmarks"])
+    page = watched.page
+    table = page.locator("#numbers")
+    column = "rows => rows.map((row) => row.cells[6].textContent)"
+    before = page.eval_on_selector_all("#numbers tbody tr", column)
+    for direction, reverse in (("ascending", False), ("descending", True)):
+        table.get_by_role("button", name="p50, µs").press("Enter")
+        expect(table.get_by_role("columnheader", name="p50, µs")).to_have_attribute("aria-sort", direction)
+        numbers = sorted((float(number) for number in before if number), reverse=reverse)
+        after = page.eval_on_selector_all("#numbers tbody tr", column)
+        assert [float(number) for number in after if number] == numbers
+        assert after[len(numbers) :] == [""] * (len(before) - len(numbers)), "what has no number comes last"
+    page.locator("button.copy[data-copy='numbers']").click()
+    lines = page.evaluate("navigator.clipboard.readText()").splitlines()
+    assert len(lines) == 1 + len(before) and lines[0].startswith("benchmark\tcell\tengine\tcontender\tsamples")
+    assert {line.count("\t") for line in lines} == {18}
     assert watched.problems == []
 
 

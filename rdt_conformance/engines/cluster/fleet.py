@@ -47,6 +47,13 @@ class Remote:
     gone: Callable[[], None] | None = None
     """Told when the channel is closed."""
 
+    def has_ended(self) -> bool:
+        """Whether it is known to have ended; of one on another machine only its channel tells."""
+        try:
+            return self.process is not None and self.process.status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
+
     def kill(self) -> None:
         """End it at once, whatever it does, stopped or not."""
         import ray

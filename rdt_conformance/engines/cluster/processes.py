@@ -32,6 +32,8 @@ from rdt_conformance.observe import Observer
 
 _LOOK_SECONDS = 30.0
 """For a process to answer when it is looked at from the side."""
+_NO_REASON = "its worker process has died"
+"""What Ray says of an actor's death if it has neither killed the actor nor taken its memory back."""
 
 
 class ProcessHost:
@@ -65,6 +67,7 @@ class ProcessHost:
         self._numbers: dict[str, int] = {}
         self._here = ThreadHost((), history, settings, reached_by=self)
         self._remotes: dict[str, Remote] = {}
+        self._lost_ones: list[str] = []
         self._handles: dict[str, Any] = {}
         self._events: dict[tuple[str, int], Event] = {}
         self._unanswered = 0
@@ -192,6 +195,7 @@ class ProcessHost:
     def _lost(self, name: str, remote: Remote) -> None:
         if self._remotes.get(name) is remote:
             del self._remotes[name]
+            self._lost_ones.append(name)
 
     # --- ending and stopping --------------------------------------------------------------------------------------
 
@@ -200,6 +204,22 @@ class ProcessHost:
         remote = self._remotes.pop(name, None)
         if remote is not None:
             remote.kill()
+
+    def died(self) -> dict[str, bool]:
+        """See `host.Processes.died`."""
+        ended = [name for name, remote in list(self._remotes.items()) if remote.has_ended()]
+        return {name: self._ended_by_itself(name) for name in sorted({*self._lost_ones, *ended})}
+
+    def _ended_by_itself(self, name: str) -> bool:
+        """Whether Ray knows no reason for a death: it kills actors whose transfer failed and cannot be aborted."""
+        ray = the_ray()
+        try:
+            ray.get(self._handles[name].__ray_ready__.remote(), timeout=_LOOK_SECONDS)
+        except ray.exceptions.ActorDiedError as death:
+            return _NO_REASON in str(death)
+        except ray.exceptions.RayError:
+            pass
+        return False
 
     def pause(self, name: str) -> bool:
         """See `host.Processes.pause`."""

@@ -66,6 +66,10 @@ class Processes(Host, Protocol):
         """Let a stopped process go on, unless it was killed meanwhile."""
         ...
 
+    def died(self) -> dict[str, bool]:
+        """The workers that have ended although we did not end them; True: nor did Ray, so it was by themselves."""
+        ...
+
     @property
     def at_least(self) -> int:
         """How many actors to start in one go."""

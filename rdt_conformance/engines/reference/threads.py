@@ -97,6 +97,10 @@ class ThreadHost:
             thread.put(Job(function, args, future, self.submitted))
         return future
 
+    def died(self) -> dict[str, bool]:
+        """See `host.Processes.died`. What ends a thread's process ends this one."""
+        return {}
+
     def kill(self, name: str) -> None:
         """See `host.Host.kill`. What is running cannot be stopped, but its answer no longer reaches anybody."""
         for lane in Lane:

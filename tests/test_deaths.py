@@ -1,0 +1,89 @@
+"""Processes that end by themselves: whose fault it is said to be, and that nobody else suffers for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+import ray
+import torch
+from check_run import bench_of, run_check
+
+from rdt_conformance.checks import Case, check
+from rdt_conformance.checks.bench import Bench
+from rdt_conformance.engines.cluster.processes import ProcessHost
+from rdt_conformance.engines.engines import Engines
+from reference_transports.inline import InlineTransport
+
+_DEATH = 60.0
+
+
+@check("L1", sends=False)
+def one_object_arrives(case: Case) -> None:
+    source, destination = case.actors(2)
+    case.arrived(case.ok(destination.consume(source.produce(case.payload()))), case.payload())
+
+
+@check("L3", sends=False)
+def another_object_arrives(case: Case) -> None:
+    source, destination = case.actors(2)
+    case.arrived(case.ok(destination.consume(source.produce(case.payload()))), case.payload())
+
+
+class EndsItsProcess(InlineTransport):
+    """Crashes where an object that is not small is freed."""
+
+    def garbage_collect(self, obj_id: str, tensor_transport_meta: Any, tensors: list[torch.Tensor]) -> None:
+        if sum(tensor.nbytes for tensor in tensors) >= 256:
+            os._exit(3)
+
+
+@pytest.fixture(scope="module")
+def engines() -> Iterator[Engines]:
+    engines = Engines()
+    yield engines
+    engines.stop()
+
+
+def _bench(engines: Engines, transport: type) -> Bench:
+    return Bench(bench_of(transport, torch.Tensor).target, "cluster", engines.start, "quick", seed=1)
+
+
+def _actor(bench: Bench) -> tuple[Any, psutil.Process]:
+    """Ray's handle and the process of an actor of the world that the next example is to have."""
+    world = bench.acquire()
+    host = world.host
+    assert isinstance(host, ProcessHost)
+    process = host._process("actor1")
+    assert process is not None
+    bench.release(world, again=True)
+    return host.handle("actor1"), process
+
+
+def test_a_process_that_ends_while_objects_are_freed_is_a_failure(engines: Engines) -> None:
+    bench = _bench(engines, EndsItsProcess)
+    (failure,) = run_check(bench, one_object_arrives).failures
+    bench.close()
+    assert failure.clause == "L1"
+    assert "ended while what the example had made was freed, and nobody had ended it" in failure.happened
+
+
+def test_a_late_death_is_held_against_the_check_that_was_before_unless_ray_did_it(engines: Engines) -> None:
+    bench = _bench(engines, InlineTransport)
+    assert run_check(bench, one_object_arrives).failures == ()
+    _, process = _actor(bench)
+    process.kill()
+    process.wait(_DEATH)
+    (failure,) = run_check(bench, another_object_arrives).failures
+    assert failure.clause == "L1"
+    assert failure.happened.startswith("the process of actor1 had ended by the time that the next example began")
+
+    assert run_check(bench, one_object_arrives).failures == ()
+    actor, process = _actor(bench)
+    ray.kill(actor)
+    process.wait(_DEATH)
+    assert run_check(bench, another_object_arrives).failures == ()
+    bench.close()

@@ -1,0 +1,33 @@
+"""What a report tells of the machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from rdt_conformance import paths
+from rdt_conformance.environment import environment
+
+
+def test_the_environment_is_json_and_tells_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UCX_TLS", "tcp")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "hunter2")
+    monkeypatch.setenv("MY_RAY_THING", "unrelated")
+    found = environment()
+    assert json.loads(json.dumps(found)) == found
+    assert found["variables"]["UCX_TLS"] == "tcp"
+    assert found["variables"]["RAY_AUTH_TOKEN"] == "(set, not shown)"
+    assert "MY_RAY_THING" not in found["variables"]
+    assert found["packages"]["pytest"] == pytest.__version__
+    assert found["cores"] >= 1
+
+
+def test_the_environment_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from rdt_conformance.environment import environment; environment();"
+        "assert not {'ray', 'torch', 'numpy', 'pytest'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=paths.data_folder("reports").parent)

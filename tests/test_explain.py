@@ -1,0 +1,33 @@
+"""``rdt-conformance clause`` explains a clause, and says where it is written."""
+
+from __future__ import annotations
+
+import pytest
+from test_contract import each_clause, ray_root
+
+from rdt_conformance import cli, explain
+from rdt_conformance.contract import Clause
+
+
+def test_all_that_is_known_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["clause", "M4", "G3b"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("M4 MUST (metadata)\n") and "\n\nG3b SHOULD (gc)\n" in told
+    assert "\nwhat to do  Do not look at rdt_object[0]" in told
+    assert "  pytest --transport=reference_transports.faulty.metadata:" in told
+    assert "  class " in told, "the code of a transport that breaks it"
+
+
+def test_a_clause_that_does_not_exist_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["clause", "G1", "g3a"]) == 4
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == "no clause has the id 'g3a'; did you mean G3, G3b?\n"
+
+
+@each_clause
+def test_each_source_has_an_address(entry: Clause) -> None:
+    for _, address in explain.sources(entry):
+        folder, _, file = address.partition("/python/ray/")
+        assert folder.startswith("https://")
+        assert not file or (ray_root() / file).is_file(), address
