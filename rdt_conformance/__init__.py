@@ -8,18 +8,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rdt_conformance.payloads.base import ANYTHING
+    from rdt_conformance.payloads.value_kind import ValueKind
     from rdt_conformance.profile import TransportProfile
 
     __version__: str
 
-__all__ = ["TransportProfile", "__version__"]
+__all__ = ["ANYTHING", "TransportProfile", "ValueKind", "__version__"]
+
+_PLACES = {
+    "ANYTHING": "rdt_conformance.payloads.base",
+    "TransportProfile": "rdt_conformance.profile",
+    "ValueKind": "rdt_conformance.payloads.value_kind",
+}
 
 
 def __getattr__(name: str) -> object:
-    if name == "TransportProfile":
-        from rdt_conformance.profile import TransportProfile
+    if name in _PLACES:
+        from importlib import import_module
 
-        return TransportProfile
+        return getattr(import_module(_PLACES[name]), name)
     if name == "__version__":
         from importlib.metadata import version
 

@@ -24,6 +24,13 @@ class Capabilities:
     ray: str = ""
     """The minor version of Ray that the run was on, ``2.60``: clauses that came with a later one do not bind. Empty in
     reports from before that was told: all do."""
+    # Earlier reports do not say, as they are of torch tensors and numpy arrays.
+    writable: bool = True
+    """Whether the suite can write into data of its type."""
+    has_parts: bool = True
+    """Whether they can be part of larger data."""
+    in_chosen_memory: bool = True
+    """Whether the suite can lay them into memory of its choice."""
 
     def to_json(self) -> dict[str, Any]:
         """The capabilities as JSON-ready data."""
@@ -58,6 +65,12 @@ class Capabilities:
                 return self.own_fetch and self.one_sided
             case Applies.TARGET_BUFFERS:
                 return self.one_sided and self.takes_buffers
+            case Applies.WRITABLE:
+                return self.writable
+            case Applies.PARTS:
+                return self.has_parts
+            case Applies.CHOSEN_MEMORY:
+                return self.in_chosen_memory
             case Applies.CUDA:
                 return "cuda" in self.devices
             case Applies.SEVERAL_NODES:

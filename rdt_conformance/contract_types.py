@@ -47,6 +47,10 @@ class Applies(enum.Enum):
     OWN_FETCH = "transports with a fetch of their own"
     TARGET_BUFFERS = "one-sided transports of torch tensors"
     """Before Ray hands a transport target buffers, it asks each whether it is contiguous as only torch tensors know."""
+    WRITABLE = "transports of data that can be written to in place"
+    PARTS = "transports of data that can be part of larger data"
+    """As a view is of a tensor; JAX has no such arrays."""
+    CHOSEN_MEMORY = "transports of data that can be laid into memory of the user's choice"
     CUDA = "transports that carry GPU memory"
     SEVERAL_NODES = "runs on several nodes (--rdt-nodes)"
 

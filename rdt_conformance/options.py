@@ -20,7 +20,7 @@ SHORT_NAME = "--transport"
 
 ENGINES = ("local", "cluster", "ray")
 DEVICES = ("cpu", "cuda")
-DATA_TYPES = ("torch.Tensor", "numpy.ndarray")
+DATA_TYPES = ("torch.Tensor", "numpy.ndarray", "jax.Array", "pyarrow.Table")
 SOAK, MINUTES = "soak", 5.0
 PROFILES = ("quick", "standard", "thorough", SOAK)
 MOST_NODES = 16

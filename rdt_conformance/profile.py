@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ray.experimental import TensorTransportManager
 
+    from rdt_conformance.payloads.value_kind import ValueKind
+
 
 @dataclass(frozen=True)
 class TransportProfile:
@@ -20,7 +22,11 @@ class TransportProfile:
         transport: the class, as it would be given to ``register_tensor_transport``.
         name: the name to register; None asks the class (``tensor_transport_backend()``).
         devices: device types, as given to ``register_tensor_transport``.
-        data_type: what it carries, ``torch.Tensor`` or ``numpy.ndarray``; None means ``torch.Tensor``.
+        data_type: what it carries: ``torch.Tensor``, ``numpy.ndarray``, the class of JAX's arrays
+            (``type(jax.numpy.zeros(()))``), ``pyarrow.Table``, or any other with a `payload_kind`. None means that of
+            the payload kind, or ``torch.Tensor`` if there is none.
+        payload_kind: how to make, compare and describe values of any other type; an instance of a class of the author's
+            that derives from `rdt_conformance.ValueKind`.
         needs_process: True if two instances cannot live in one process; such a transport is not run on the local
             engine.
         note: one line for the report.
@@ -30,5 +36,6 @@ class TransportProfile:
     name: str | None = None
     devices: tuple[str, ...] = field(default=("cpu",))
     data_type: type | None = None
+    payload_kind: ValueKind | None = None
     needs_process: bool = False
     note: str = ""

@@ -9,7 +9,14 @@ from rdt_conformance.deviations import ALL, Deviation, Deviations
 from rdt_conformance.verdict_types import ClauseResult, Status
 from rdt_conformance.words import listed
 
-_BY_OPTION = (Applies.SEVERAL_NODES, Applies.CUDA, Applies.TARGET_BUFFERS)
+_BY_OPTION = (
+    Applies.SEVERAL_NODES,
+    Applies.CUDA,
+    Applies.TARGET_BUFFERS,
+    Applies.WRITABLE,
+    Applies.PARTS,
+    Applies.CHOSEN_MEMORY,
+)
 """Whether these speak of a transport depends on the options of a run: nodes, devices and data type."""
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rdt_conformance import author, locate
 from rdt_conformance.capabilities import Capabilities
 from rdt_conformance.contract import Clause
+from rdt_conformance.data_types import data_type_of
+from rdt_conformance.facts import Fact, type_name
 from rdt_conformance.locate import TargetProblem
-from rdt_conformance.options import DATA_TYPES, DEVICES
+from rdt_conformance.options import DEVICES
 from rdt_conformance.profile import TransportProfile
 from rdt_conformance.ray_interface import OLDEST, fitting_versions, installed_version
 from rdt_conformance.ray_quiet import no_auto_connect
@@ -19,17 +22,11 @@ from rdt_conformance.ray_quiet import no_auto_connect
 if TYPE_CHECKING:
     from ray.experimental import TensorTransportManager
 
-__all__ = ["Fact", "Target", "TargetProblem", "ToldFact", "resolve"]
+    from rdt_conformance.payloads import PayloadKind, ValueKind
+
+__all__ = ["Fact", "Target", "TargetProblem", "ToldFact", "resolve", "type_name"]
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Fact(Generic[T]):
-    """Something known of a transport, and where it was learnt, in words."""
-
-    value: T
-    learnt: str
 
 
 class ToldFact(NamedTuple):
@@ -60,6 +57,15 @@ class Target:
     note: Fact[str]
     nodes: int = 1
     """Over how many nodes the run spreads its actors."""
+    own_kind: ValueKind | None = None
+    """What its author tells about the data type."""
+
+    @functools.cached_property
+    def payload_kind(self) -> PayloadKind:
+        """What it is sent."""
+        from rdt_conformance.payloads import kind_for
+
+        return kind_for(self.data_type.value, self.own_kind)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -72,6 +78,9 @@ class Target:
             devices=self.devices.value,
             nodes=self.nodes,
             ray=installed_version(),
+            writable=self.payload_kind.writable,
+            has_parts=self.payload_kind.has_parts,
+            in_chosen_memory=self.payload_kind.in_chosen_memory,
         )
 
     def applies(self, clause: Clause) -> bool:
@@ -81,7 +90,7 @@ class Target:
     @property
     def takes_buffers(self) -> bool:
         """Whether Ray lets target buffers come to it: it first asks each whether it is contiguous, as torch has it."""
-        return hasattr(self.data_type.value, "is_contiguous")
+        return self.own_kind is None and hasattr(self.data_type.value, "is_contiguous")
 
     @property
     def facts(self) -> tuple[ToldFact, ...]:
@@ -124,7 +133,8 @@ def resolve(spec: str, *, devices: Sequence[str] | None = None, data_type: str |
     Args:
         spec: the target, in any form of `rdt_conformance.locate.FORMS`.
         devices: the user's choice of device types; overrules a profile.
-        data_type: the user's choice out of `rdt_conformance.options.DATA_TYPES`; overrules a profile.
+        data_type: the user's choice out of `rdt_conformance.options.DATA_TYPES`; overrules a profile and its payload
+            kind.
         nodes: over how many nodes the run spreads its actors.
 
     Raises:
@@ -135,24 +145,22 @@ def resolve(spec: str, *, devices: Sequence[str] | None = None, data_type: str |
     transport, profile = _transport_and_profile(spec, locate.locate(spec))
     instance, needs_ray = _build(spec, transport)
     registration = _registration(transport, spec)
+    registered = Fact(registration.data_type, registration.learnt) if registration else None
+    carried, own_kind = data_type_of(spec, data_type, profile, registered)
     return Target(
         spec=spec,
         transport_class=transport,
         name=_name(instance, profile, registration),
         devices=_devices(spec, devices, profile, registration),
-        data_type=_data_type(spec, data_type, profile, registration),
+        data_type=carried,
         one_sided=_claim(spec, transport, "is_one_sided"),
         can_abort=_claim(spec, instance, "can_abort_transport"),
         own_fetch=_own_fetch(transport),
         needs_process=_needs_process(transport, profile, needs_ray),
         note=Fact(profile.note, "profile") if profile else Fact("", "default"),
         nodes=nodes,
+        own_kind=own_kind,
     )
-
-
-def type_name(kind: type) -> str:
-    """``torch.Tensor``, ``mymodule.MyTransport``."""
-    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 @dataclass(frozen=True)
@@ -297,31 +305,6 @@ def _has_cuda() -> bool:
     import torch
 
     return torch.cuda.is_available()
-
-
-def _data_type(
-    spec: str, chosen: str | None, profile: TransportProfile | None, registration: _Registration | None
-) -> Fact[type]:
-    import numpy
-    import torch
-
-    known = dict(zip(DATA_TYPES, (torch.Tensor, numpy.ndarray), strict=True))
-    if chosen:
-        if chosen not in known:
-            raise TargetProblem(f"data type {chosen!r} is not known; choose from {', '.join(known)}")
-        return Fact(known[chosen], "--rdt-data-type")
-    if profile and profile.data_type is not None:
-        found = Fact(profile.data_type, "profile")
-    elif registration:
-        found = Fact(registration.data_type, registration.learnt)
-    else:
-        found = Fact(torch.Tensor, "default")
-    if found.value not in known.values():
-        raise TargetProblem(
-            f"{spec} carries {found.value!r} [{found.learnt}], which this suite cannot make; "
-            f"it can make {' and '.join(known)}"
-        )
-    return found
 
 
 def _needs_process(

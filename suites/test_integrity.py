@@ -318,33 +318,29 @@ def _copied_elsewhere(tensors: Any) -> Any:
 
         with torch.cuda.stream(torch.cuda.Stream()):
             return [tensor.cpu() for tensor in tensors[::-1]][::-1]
-    return [tensor.detach().clone() if hasattr(tensor, "detach") else copy.copy(tensor) for tensor in tensors[::-1]][
-        ::-1
+    last_first = [
+        tensor.detach().clone() if hasattr(tensor, "detach") else copy.deepcopy(tensor) for tensor in tensors[::-1]
     ]
+    return last_first[::-1]
 
 
 def _device_types(tensors: list[Any]) -> list[str]:
-    """The different types of device that tensors are on; a numpy array is on the CPU."""
-    return sorted({str(getattr(tensor, "device", "cpu")).partition(":")[0] for tensor in tensors})
+    """The different types of device that tensors are on; what names no device is on the CPU."""
+    devices = [getattr(tensor, "device", "cpu") for tensor in tensors]
+    return sorted({getattr(device, "platform", "") or str(device).partition(":")[0] for device in devices})
 
 
 def _memory_for(case: Case, source: Process, destination: Process, storage: int) -> int:
     """The memory that it takes to transfer a view of `SMALL` bytes of a storage, beyond what was in use before."""
-    whole = source.build(case.payload(storage), case.bench.device)
-    view = whole.derive(_middle)
+    view = source.build(case.kind.small_view(SMALL, storage), case.bench.device)
     meters = [process.make(list) for process in (source, destination)]
     before = [meter.apply(_forget_peak, case.bench.device) for meter in meters]
     received = _transferred(case, source, destination, view, "D3", case.patience.call)
     taken = [meter.apply(_peak, case.bench.device) for meter in meters]
-    for held in (whole, view, received, *meters):
+    for held in (view, received, *meters):
         if held is not None:
             held.drop()
     return max(after - begun for after, begun in zip(taken, before, strict=True))
-
-
-def _middle(tensors: list[Any]) -> list[Any]:
-    begin = (tensors[0].shape[0] - SMALL) // 2
-    return [tensors[0][begin : begin + SMALL]]
 
 
 def _forget_peak(_: object, device: str) -> int:

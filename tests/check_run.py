@@ -23,8 +23,18 @@ from rdt_conformance.target import Fact, Target
 
 def bench_of(transport: type, data_type: type) -> Bench:
     """A bench for a class that needs no looking at."""
+    return bench_on(_target_of(transport, data_type))
+
+
+def bench_on(target: Target) -> Bench:
+    """A bench for a target, on the local engine."""
+    # Alone, as a replay is: what is tried must not depend on how fast the machine is at the moment.
+    return Bench(target, "local", Engines().start, "quick", seed=1, alone=True)
+
+
+def _target_of(transport: type, data_type: type) -> Target:
     instance = transport()
-    target = Target(
+    return Target(
         spec=transport.__name__,
         transport_class=transport,
         name=Fact(instance.tensor_transport_backend(), "test"),
@@ -36,8 +46,6 @@ def bench_of(transport: type, data_type: type) -> Bench:
         needs_process=Fact(False, "test"),
         note=Fact("", "test"),
     )
-    # Alone, as a replay is: what is tried must not depend on how fast the machine is at the moment.
-    return Bench(target, "local", Engines().start, "quick", seed=1, alone=True)
 
 
 @cache

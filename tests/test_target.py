@@ -282,7 +282,7 @@ ONE_LINE = {
     "bad:P_CLASS": "bad:P_CLASS: its transport is a class, but no transport",
     "bad:P_DEVICES": "devices ('tpu',) [profile] are not all of cpu, cuda",
     "bad:P_NO_DEVICES": "devices () [profile] are not all of cpu, cuda",
-    "bad:P_DATA": "carries <class 'dict'> [profile], which this suite cannot make",
+    "bad:P_DATA": "carries builtins.dict [profile], which this suite cannot make by itself",
     "ray:NOPE": "Ray ships no transport of that name; it ships ray:NIXL, ray:GLOO, ray:NCCL, ray:CUDA_IPC",
     "ray:NCCL": "ray:NCCL is registered for cuda, and this run offers only cpu; see --rdt-devices",
 }
@@ -307,7 +307,7 @@ def test_cuda_where_there_is_none(write: Write, monkeypatch: pytest.MonkeyPatch)
 def test_an_unknown_data_type(write: Write) -> None:
     write("mine.py")
     assert problem("mine:Good", data_type="torch") == (
-        "data type 'torch' is not known; choose from torch.Tensor, numpy.ndarray"
+        "data type 'torch' is not known; choose from torch.Tensor, numpy.ndarray, jax.Array, pyarrow.Table"
     )
 
 

@@ -23,6 +23,9 @@ _PAGE = 4096
 _MOST_READ = 64
 """Tensors of an object that are read from when it has come: thousands would take longer than moving them."""
 
+MEASURED = ("torch.Tensor", "numpy.ndarray")
+"""The types of data that benchmarks can send."""
+
 _libc = ctypes.CDLL(None)
 _libc.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 

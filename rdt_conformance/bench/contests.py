@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rdt_conformance.bench import gate
 from rdt_conformance.bench.ceilings import ceilings_for
 from rdt_conformance.bench.cells import Cell, why_not
-from rdt_conformance.bench.contents import Load
+from rdt_conformance.bench.contents import MEASURED, Load
 from rdt_conformance.bench.copies import LEAST_BYTES
 from rdt_conformance.bench.local import Kind, LocalPair
 from rdt_conformance.bench.loop import Plan, Series, measure
@@ -99,6 +99,8 @@ class Contests:
         """Why this transport, or this machine, cannot do a cell; empty if it can."""
         if cell.pattern not in ("in turn", "whole rdt") and not self._target.one_sided.value:
             return "it takes a one-sided transport, as Ray's get does"
+        if type_name(self._target.data_type.value) not in MEASURED:
+            return f"only {' and '.join(MEASURED)} are measured"
         if cell.load.buffers and not (self._target.one_sided.value and self._target.takes_buffers):
             return "Ray lets no target buffers come to this transport"
         return why_not(cell.load)

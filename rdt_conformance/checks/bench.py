@@ -19,7 +19,6 @@ from rdt_conformance.engines.world import World
 from rdt_conformance.environment import versions
 from rdt_conformance.file_limit import allow_many_files
 from rdt_conformance.options import MINUTES, SOAK
-from rdt_conformance.payloads import kind_for
 from rdt_conformance.replay import Replay
 from rdt_conformance.results import CheckResult
 from rdt_conformance.target import Target, type_name
@@ -60,7 +59,7 @@ class Bench:
         self.alone = alone
         self.minutes = minutes
         self.budget: Budget = PROFILES[profile] if engine == "local" else PROFILES[profile].for_processes()
-        self.kind = kind_for(target.data_type.value)
+        self.kind = target.payload_kind
         self.devices: tuple[str, ...] = target.devices.value
         """The types of device whose memory is sent."""
         self.device: str = self.devices[0]

@@ -117,6 +117,7 @@ CLAUSES = (
         "object.",
         fix="Do not key a registration by address alone. Drop it with the last object that uses it, or compare address "
         "and length each time, and register anew when they differ.",
+        applies=Applies.CHOSEN_MEMORY,
     ),
     Clause(
         "G9",

@@ -69,6 +69,7 @@ CLAUSES = (
         "its own.",
         fix="Allocate new tensors for every receive. Do not cache results by object, and do not hand the same staging "
         "buffer to two receivers.",
+        applies=Applies.WRITABLE,
     ),
     Clause(
         "D5r",
@@ -80,6 +81,7 @@ CLAUSES = (
         suffers="A consumer that writes into what it received does not know whether the source sees it.",
         why="Both are allowed. With CUDA IPC, for one, a receiver maps the memory of the source.",
         fix="Nothing has to be fixed. Tell your users which of the two it is, as the report does.",
+        applies=Applies.WRITABLE,
     ),
     Clause(
         "D6",
@@ -104,6 +106,7 @@ CLAUSES = (
         "it along.",
         fix="Send numel() * element_size() bytes from data_ptr(), or the bytes of tensor.contiguous(). torch.save and "
         "pickle write the whole storage, so clone the view first.",
+        applies=Applies.PARTS,
     ),
     Clause(
         "D8",
@@ -130,6 +133,7 @@ CLAUSES = (
         "to it.",
         fix="Receive into torch.empty, or into a bytearray under torch.frombuffer. A tensor over bytes or over a "
         "read-only mapping cannot be written to.",
+        applies=Applies.WRITABLE,
     ),
     Clause(
         "D9",

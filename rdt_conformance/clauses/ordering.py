@@ -68,6 +68,7 @@ CLAUSES = (
         "before the object was made.",
         fix="Do not keep copies by address or by tensor between objects. If you stage data, stage it anew in every "
         "extract, or at the transfer.",
+        applies=Applies.WRITABLE,
     ),
     Clause(
         "O6",
@@ -80,5 +81,6 @@ CLAUSES = (
         why="Ray documents that tensors of an object may change until it is freed, and offers wait_tensor_freed for "
         "it. When the bytes are taken is up to the transport.",
         fix="Nothing has to be fixed. Tell your users which of the two it is, as the report does.",
+        applies=Applies.WRITABLE,
     ),
 )

@@ -8,24 +8,38 @@ array library; `kind_for` imports the one it is asked for.
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
-from rdt_conformance.payloads.base import Payload, PayloadKind
+from rdt_conformance.payloads.base import ANYTHING, Payload, PayloadKind
+from rdt_conformance.payloads.value_kind import ValueKind
 
-__all__ = ["Payload", "PayloadKind", "kind_for"]
+__all__ = ["ANYTHING", "Payload", "PayloadKind", "ValueKind", "kind_for"]
 
-_MODULES = {"torch.Tensor": "torch_payloads", "numpy.ndarray": "numpy_payloads"}
+_MODULES = {
+    "torch.Tensor": "torch_payloads",
+    "numpy.ndarray": "numpy_payloads",
+    "jaxlib._jax.ArrayImpl": "jax_payloads",
+    "jaxlib.xla_extension.ArrayImpl": "jax_payloads",
+    "pyarrow.lib.Table": "arrow_payloads",
+}
 
 
-def kind_for(data_type: type) -> PayloadKind:
+def kind_for(data_type: type, own: ValueKind | None = None) -> PayloadKind:
     """The payload kind for what a transport was registered to carry.
 
     Args:
-        data_type: as in ``register_tensor_transport(data_type=...)``: ``torch.Tensor`` or ``numpy.ndarray``.
+        data_type: as in ``register_tensor_transport(data_type=...)``.
+        own: what the transport's author tells about it, which comes before anything known here.
 
     Raises:
         ValueError: there is no payload kind for this type.
     """
-    name = f"{data_type.__module__}.{data_type.__qualname__}"
-    if name not in _MODULES:
-        raise ValueError(f"no payloads are known for {name}, only for {' and '.join(_MODULES)}")
-    return importlib.import_module(f"{__name__}.{_MODULES[name]}").KIND
+    if own is not None:
+        from rdt_conformance.payloads.value_payloads import ValuePayloads
+
+        kind: Any = ValuePayloads(own)  # of a protocol whose methods take any payload, it takes its own
+        return kind
+    module = _MODULES.get(f"{data_type.__module__}.{data_type.__qualname__}")
+    if module is None:
+        raise ValueError(f"no payload kind is known for {data_type.__module__}.{data_type.__qualname__}")
+    return importlib.import_module(f"{__name__}.{module}").KIND

@@ -15,6 +15,22 @@ DEFAULT_MAX_BYTES = 65 << 10
 """Enough to cross the edge at 64 KiB."""
 
 
+class _Anything:
+    """Equal to everything."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def __repr__(self) -> str:
+        return "anything"
+
+
+ANYTHING = _Anything()
+"""A shape or dtype that nobody asks for."""
+
+
 class Recipe(Protocol):
     """A recipe of an ordered list of tensors: plain data, equal and hashable by value, and it pickles.
 
@@ -87,6 +103,12 @@ class PayloadKind(Protocol):
 
     data_type: type
     """What `register_tensor_transport` calls the data type."""
+    writable: bool
+    """Whether `overwrite` can write into tensors."""
+    has_parts: bool
+    """Whether a tensor can lie in the memory of a larger one, so that there is a `small_view`."""
+    in_chosen_memory: bool
+    """Whether `build_in` has a say in where tensors lie."""
 
     def payloads(
         self,
@@ -149,8 +171,14 @@ class PayloadKind(Protocol):
         """
         ...
 
-    def refusable_payloads(self, device: str = "cpu") -> list[Refusable]:
+    def small_view(self, nbytes: int, whole: int) -> Payload:
+        """One tensor of bytes, of about `nbytes`, that is a view of a memory of `whole` bytes, which may be as few."""
+        ...
+
+    def refusable_payloads(self, device: str = "cpu") -> Sequence[Refusable]:
         """What a transport may refuse, with an error when it extracts metadata, but must never carry wrongly.
+
+        There is at least one.
 
         Args:
             device: device type that the tensors will be built on; what cannot lie there is left out.

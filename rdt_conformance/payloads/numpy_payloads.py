@@ -25,6 +25,7 @@ from rdt_conformance.payloads.strategies import (
     families,
     payloads,
     simple_recipes,
+    small_view_recipes,
 )
 from rdt_conformance.payloads.watching import Fingerprint, Guard, Lifetimes, arena
 
@@ -114,6 +115,7 @@ class NumpyKind:
     """
 
     data_type = np.ndarray
+    writable = has_parts = in_chosen_memory = True
 
     def payloads(
         self,
@@ -158,6 +160,10 @@ class NumpyKind:
     def simple(self, nbytes: int, count: int = 1, seed: int = 0) -> NumpyPayload:
         """Contiguous arrays of bytes."""
         return NumpyPayload(simple_recipes(ElementType("uint8", 1), nbytes, count, seed))
+
+    def small_view(self, nbytes: int, whole: int) -> NumpyPayload:
+        """An array of bytes from the middle of a larger memory."""
+        return NumpyPayload(small_view_recipes(ElementType("uint8", 1), nbytes, whole))
 
     def refusable_payloads(self, device: str = "cpu") -> list[OddNumpyPayload]:
         """What a transport may refuse but must never carry wrongly."""

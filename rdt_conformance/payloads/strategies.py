@@ -238,3 +238,9 @@ def simple_recipes(element: ElementType, nbytes: int, count: int, seed: int) -> 
         recipe(element, contiguous((share + (index < rest),)), Wrap(), seed * _SEEDS_PER_PAYLOAD + index)
         for index in range(count)
     )
+
+
+def small_view_recipes(element: ElementType, nbytes: int, whole: int) -> tuple[ArrayRecipe, ...]:
+    """One tensor of a one-byte dtype from the middle of a memory; the whole memory if that is as large."""
+    middle = contiguous((nbytes,), name="middle of a large memory", offset=(whole - nbytes) // 2, elements=whole)
+    return (recipe(element, contiguous((nbytes,)) if nbytes == whole else middle, Wrap(), seed=0),)

@@ -25,6 +25,7 @@ from rdt_conformance.payloads.strategies import (
     families,
     payloads,
     simple_recipes,
+    small_view_recipes,
 )
 from rdt_conformance.payloads.torch_oddities import OddTorchPayload
 from rdt_conformance.payloads.watching import Fingerprint, Guard, Lifetimes, arena
@@ -174,6 +175,7 @@ class TorchKind:
     """All that the suite knows about torch; see `rdt_conformance.payloads.base.PayloadKind` for every method."""
 
     data_type = torch.Tensor
+    writable = has_parts = in_chosen_memory = True
 
     def payloads(
         self,
@@ -213,6 +215,10 @@ class TorchKind:
     def simple(self, nbytes: int, count: int = 1, seed: int = 0) -> TorchPayload:
         """Contiguous tensors of bytes."""
         return TorchPayload(simple_recipes(ElementType("uint8", 1), nbytes, count, seed))
+
+    def small_view(self, nbytes: int, whole: int) -> TorchPayload:
+        """A tensor of bytes from the middle of a larger memory."""
+        return TorchPayload(small_view_recipes(ElementType("uint8", 1), nbytes, whole))
 
     def refusable_payloads(self, device: str = "cpu") -> list[OddTorchPayload]:
         """What a transport may refuse but must never carry wrongly."""
