@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from rdt_conformance.contract import Applies, Clause
 from rdt_conformance.faults_known import Fault
-from rdt_conformance.options import ENGINES
+from rdt_conformance.options import ENGINES, SOAK
 from rdt_conformance.report import paragraph
 
 WIDTH = 100
@@ -59,6 +59,8 @@ def _file(name: str) -> str:
 
 def command(entry: Clause, fault: Fault) -> str:
     """The command line on which the checks of a clause catch a transport that breaks it on purpose."""
+    if fault.soak:
+        return f"pytest --transport={fault.target} --rdt-profile={SOAK} --rdt-minutes=1"
     engines = [e for e in ENGINES if e in entry.engines and not (fault.across_processes and e == "local")]
     options = [f"--transport={fault.target}", f"--rdt-clause={entry.id}", f"--rdt-engine={engines[0]}"]
     options += ["--rdt-devices=cuda"] if fault.cuda else []

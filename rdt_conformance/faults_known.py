@@ -32,6 +32,8 @@ class Fault:
     """It breaks nothing as long as all actors share a process."""
     cuda: bool = False
     """It is wrong with GPU memory alone."""
+    soak: bool = False
+    """It is wrong too rarely for anything but a soak."""
     tried: list[dict[str, Any]] = field(default_factory=list)
     """The `power.Tally.summary` of each profile that is on record."""
 

@@ -21,7 +21,8 @@ SHORT_NAME = "--transport"
 ENGINES = ("local", "cluster", "ray")
 DEVICES = ("cpu", "cuda")
 DATA_TYPES = ("torch.Tensor", "numpy.ndarray", "jax.Array", "pyarrow.Table")
-PROFILES = ("quick", "standard", "thorough")
+SOAK, MINUTES = "soak", 5.0
+PROFILES = ("quick", "standard", "thorough", SOAK)
 MOST_NODES = 16
 LEVEL = "level:"
 REQUIREMENTS = (
@@ -87,11 +88,13 @@ OPTIONS = (
     ),
     Option(
         "--rdt-profile",
-        "how much is tried: quick (about 30 s on two idle cores), standard (about 3 min), thorough (for nightly runs)",
+        "how much is tried: quick (about 30 s on two idle cores), standard (about 3 min), thorough (at night); soak is "
+        "nothing but random work on Ray for --rdt-minutes, in which actors are killed",
         metavar="NAME",
         default="standard",
         choices=PROFILES,
     ),
+    Option("--rdt-minutes", "how long a soak works; a part of one will do", metavar="N", default=f"{MINUTES:g}"),
     Option(
         "--rdt-clause",
         "run only the checks that cover these clauses, by their ids and separated by commas",
@@ -172,6 +175,7 @@ class Settings:
     devices: tuple[str, ...] | None
     data_type: str | None
     profile: str
+    minutes: float
     report: str | None
     """The report's folder; None: no report."""
     seed: int | None
@@ -249,6 +253,7 @@ def _settings(
         devices=_several(config, "--rdt-devices"),
         data_type=_one(config, "--rdt-data-type"),
         profile=profile,
+        minutes=_minutes(config, profile),
         report=None if _flag(config, "--no-rdt-report") else _text(config, "--rdt-report") or "rdt-report",
         seed=seed,
         address=_text(config, "--rdt-address"),
@@ -330,8 +335,18 @@ def _number(config: pytest.Config, name: str, least: int, most: int | None = Non
         return None
     if value.isascii() and value.isdigit() and least <= int(value) and (most is None or int(value) <= most):
         return int(value)
-    allowed = f"from {least} up" if most is None else f"from {least} to {most}"
-    raise pytest.UsageError(f"{name}: {value!r} is not a whole number {allowed}")
+    raise pytest.UsageError(f"{name}: {value!r} is not a whole number from {least} {f'to {most}' if most else 'up'}")
+
+
+def _minutes(config: pytest.Config, profile: str) -> float:
+    if profile != SOAK:
+        if config.getoption("rdt_minutes") is not None:
+            raise pytest.UsageError(f"--rdt-minutes: it is for a soak alone; add --rdt-profile={SOAK}")
+        return MINUTES
+    value = _text(config, "--rdt-minutes") or str(MINUTES)
+    if value.isascii() and value.replace(".", "", 1).isdigit() and float(value):
+        return float(value)
+    raise pytest.UsageError(f"--rdt-minutes: {value!r} is not a number above 0")
 
 
 def _flag(config: pytest.Config, name: str) -> bool:

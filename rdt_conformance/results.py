@@ -79,6 +79,22 @@ class Failure:
         )
 
 
+@dataclass(frozen=True)
+class Series:
+    """What one process held of one kind, over time."""
+
+    process: str
+    kind: str
+    """As in `rdt_conformance.observe.Resources.counts`; its name ends with ``bytes`` if it does not come in pieces."""
+    points: tuple[tuple[float, int], ...]
+    """Seconds since the check began, and how much there was, while the process was at rest."""
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Series:
+        """Read one out of `CheckResult.to_json`."""
+        return cls(data["process"], data["kind"], tuple((at, figure) for at, figure in data["points"]))
+
+
 @dataclass
 class CheckResult:
     """What one check found on one engine."""
@@ -98,6 +114,8 @@ class CheckResult:
     seconds: float = 0.0
     facts: dict[str, Any] = field(default_factory=dict)
     """What was observed and has no verdict (snapshot or live memory, copies or shared, …)."""
+    series: tuple[Series, ...] = ()
+    """What was measured over time, to be drawn."""
 
     def to_json(self) -> dict[str, Any]:
         """The result as JSON-ready data."""
@@ -116,5 +134,6 @@ class CheckResult:
                 "clauses": tuple(data["clauses"]),
                 "seen": tuple(data["seen"]),
                 "failures": tuple(map(Failure.from_json, data["failures"])),
+                "series": tuple(map(Series.from_json, data.get("series", ()))),  # in reports of a soak only
             }
         )

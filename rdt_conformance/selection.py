@@ -8,7 +8,7 @@ import pytest
 
 from rdt_conformance import contract
 from rdt_conformance.items import check_of, engine_of, must_check_of
-from rdt_conformance.options import Settings
+from rdt_conformance.options import SOAK, Settings
 from rdt_conformance.target import Target
 
 NARROWING = ("keyword", "markexpr", "deselect", "stepwise", "ignore", "ignore_glob")
@@ -84,8 +84,13 @@ class Selection:
         check, replay = must_check_of(item), self._settings.replay
         if replay is not None and check.name != replay.check:
             return False
+        profile = self._settings.profile
+        if profile not in check.profiles and (check.profiles or profile == SOAK):
+            return False
+        if check.engine and engine_of(item) != check.engine:
+            return False
         if not check.clauses:
-            return engine_of(item) == check.engine and self._settings.profile in check.profiles
+            return True
         first = contract.clause(check.clauses[0])
         if (check.ray_limit and engine_of(item) == "ray") or (check.interleaves and engine_of(item) != "local"):
             return False

@@ -35,7 +35,7 @@ from rdt_conformance.items import (
     result_without_run,
 )
 from rdt_conformance.leaving import leave_in_time
-from rdt_conformance.options import Settings
+from rdt_conformance.options import SOAK, Settings
 from rdt_conformance.private import without_places
 from rdt_conformance.report import json_report, terminal
 from rdt_conformance.report.saving import ReportProblem
@@ -114,9 +114,10 @@ class Session:
         settings = self._settings
         nodes = f"{settings.nodes} nodes, " if settings.nodes > 1 else ""
         joined = f" at {settings.address}" if settings.address else ""
+        minutes = f" for {settings.minutes:g} min" if settings.profile == SOAK else ""
         return [
             *self.target.header_lines(),
-            f"rdt run: engine {', '.join(self._engines_of_run)}, profile {settings.profile}, "
+            f"rdt run: engine {', '.join(self._engines_of_run)}, profile {settings.profile}{minutes}, "
             f"--rdt-seed={self.seed}, {nodes}ray {packages['ray']}{joined}, torch {packages['torch']}",
             *self._demand_lines(),
             *self._replay_lines(),
@@ -163,7 +164,15 @@ class Session:
             self._close_bench()
             start = self._engines.start
             alone = self._selected.total() == 1
-            self._bench = Bench(self.target, engine, start, self._settings.profile, self.seed, alone=alone)
+            self._bench = Bench(
+                self.target,
+                engine,
+                start,
+                self._settings.profile,
+                self.seed,
+                alone=alone,
+                minutes=self._settings.minutes,
+            )
             self._bench.replay = self._settings.replay
         return self._bench
 

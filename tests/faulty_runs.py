@@ -9,18 +9,25 @@ from pathlib import Path
 
 from suite_run import ROOT, SuiteRun, run_suite_forked
 
+from rdt_conformance.checks import soak, soak_run
+from rdt_conformance.checks.check import CheckSpec
 from rdt_conformance.contract import Applies, Area, Clause, clause
 from rdt_conformance.coverage import all_checks
-from rdt_conformance.options import ENGINES
-from reference_transports.faulty import NEEDS_CUDA, RIGHT_IN_ONE_PROCESS, every_faulty
+from rdt_conformance.observe import drift
+from rdt_conformance.options import ENGINES, SOAK
+from reference_transports.faulty import NEEDS_CUDA, ONLY_IN_A_SOAK, RIGHT_IN_ONE_PROCESS, every_faulty
 
 FAULTY = every_faulty()
 _ALL = {f"{transport.__module__}:{transport.__name__}": transport for transport in FAULTY}
-TARGETS = {target: transport for target, transport in _ALL.items() if transport not in NEEDS_CUDA}
-"""Every faulty transport that can be caught without a GPU, by what names it on the command line."""
+TARGETS = {target: transport for target, transport in _ALL.items() if transport not in NEEDS_CUDA | ONLY_IN_A_SOAK}
+"""Every faulty transport that can be caught without a GPU or a soak, by what names it on the command line."""
+SOAK_TARGETS = {target: transport for target, transport in _ALL.items() if transport in ONLY_IN_A_SOAK}
+"""Those that take a soak."""
 GPU_TARGETS = {target: transport for target, transport in _ALL.items() if transport in NEEDS_CUDA}
 """Those that cannot."""
 CHECKS = all_checks()
+SOAK_MINUTES = 1
+"""In which a soak has to catch what takes one."""
 _SEQUENCES = "test_any_sequence_of_steps"
 
 
@@ -36,12 +43,16 @@ def engine_of(target: str) -> str:
 
 def engines_of(target: str) -> list[str]:
     """The engines on which it does, the quickest first."""
+    if target in SOAK_TARGETS:
+        return ["ray"]
     possible = broken_by(target).engines - ({"local"} if _ALL[target] in RIGHT_IN_ONE_PROCESS else set())
     return [engine for engine in ENGINES if engine in possible]
 
 
 def needed_profile(target: str) -> str:
     """The least profile that is to catch it: whether threads, or several steps, meet is a matter of tries."""
+    if target in SOAK_TARGETS:
+        return SOAK
     return "standard" if broken_by(target).area is Area.CONCURRENCY or _by_sequences(target) else "quick"
 
 
@@ -51,8 +62,15 @@ def _by_sequences(target: str) -> bool:
 
 def text_of(target: str) -> str:
     """Stands for the text of a faulty transport and of the checks that shall catch it: other text, other chances."""
-    bodies = [inspect.getsource(check.body) for check in CHECKS if broken_by(target).id in check.clauses]
+    if target in SOAK_TARGETS:
+        return _digest([inspect.getsource(each) for each in (_ALL[target], soak, soak_run, drift)])
+    bodies = [inspect.getsource(check.body) for check in _checks_of(broken_by(target))]
     return _digest([inspect.getsource(_ALL[target]), *bodies])
+
+
+def _checks_of(broken: Clause) -> list[CheckSpec]:
+    """Those that can decide a clause, but for a soak, which has its own test."""
+    return [check for check in CHECKS if broken.id in check.clauses and not check.profiles]
 
 
 def share(targets: list[str], of: int) -> list[str]:
@@ -85,10 +103,11 @@ def run_checks(
     """
     broken = broken_by(target)
     # Checks that are run alone may take their time; sequences would share it, and are for what nothing else can catch.
-    names = " or ".join(check.name for check in CHECKS if broken.id in check.clauses and check.name != _SEQUENCES)
+    names = " or ".join(check.name for check in _checks_of(broken) if check.name != _SEQUENCES)
     if _by_sequences(target):
         names = _SEQUENCES
-    options = [f"--rdt-profile={profile}", f"--rdt-seed={seed}", f"--rdt-engine={engine}", "-k", names]
+    options = [f"--rdt-profile={profile}", f"--rdt-seed={seed}", f"--rdt-engine={engine}"]
+    options += [f"--rdt-minutes={SOAK_MINUTES}"] if profile == SOAK else ["-k", names]
     options += ["--rdt-devices=cuda"] if target in GPU_TARGETS else []
     if address is None:
         return run_suite_forked(folder, target, *options, small=False)

@@ -175,6 +175,7 @@ def test_the_seen_options_are_all_there_are() -> None:
         "rdt_replay",
         "rdt_list",
         "rdt_clause",
+        "rdt_minutes",
     }
     assert set(SEEN_TO_WORK) | elsewhere == {option.key for option in OPTIONS}
 
@@ -186,7 +187,7 @@ BAD_VALUES = {
     "--rdt-devices=cpu,tpu": "--rdt-devices: 'tpu' is not known; choose from cpu, cuda",
     "--rdt-devices=": "--rdt-devices: '' is not known; choose from cpu, cuda",
     "--rdt-data-type=torch": "--rdt-data-type: 'torch' is not known; choose from torch.Tensor, numpy.ndarray",
-    "--rdt-profile=slow": "--rdt-profile: 'slow' is not known; choose from quick, standard, thorough",
+    "--rdt-profile=slow": "--rdt-profile: 'slow' is not known; choose from quick, standard, thorough, soak",
     "--rdt-seed=-1": "--rdt-seed: '-1' is not a whole number from 0 up",
     "--rdt-seed=x": "--rdt-seed: 'x' is not a whole number from 0 up",
     "--rdt-require=level:7": "--rdt-require: 'level:7' is not known; choose from level:1, level:2, ",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from faulty_runs import TARGETS, broken_by, needed_profile, text_of
+from faulty_runs import SOAK_TARGETS, TARGETS, broken_by, needed_profile, text_of
 
 from rdt_conformance import power
 from rdt_conformance.power import Tally
@@ -13,13 +13,18 @@ LEAST_CAUGHT = {"quick": 0.9, "standard": 0.99}
 """The part of the runs of a profile in which a faulty transport is caught."""
 
 
-@pytest.mark.parametrize("target", sorted(TARGETS))
+@pytest.mark.parametrize("target", sorted({*TARGETS, *SOAK_TARGETS}))
 def test_every_faulty_transport_is_on_record_as_it_is(target: str) -> None:
     tallies = [tally for tally in TALLIES.values() if tally.target == target]
     again = f"make power POWER_ARGS=--only={target.partition(':')[2]}"
     assert needed_profile(target) in {tally.profile for tally in tallies}, f"not on record: {again}"
     told = {(tally.clause, tally.text) for tally in tallies}
     assert told == {(broken_by(target).id, text_of(target))}, f"it or its checks have changed: {again}"
+
+
+def test_a_soak_of_a_minute_catches_what_is_rare() -> None:
+    tallies = [tally for tally in TALLIES.values() if tally.target in SOAK_TARGETS]
+    assert tallies and all(tally.hits and all(tally.hits) for tally in tallies)
 
 
 @pytest.mark.parametrize("profile", sorted(LEAST_CAUGHT))

@@ -190,7 +190,7 @@ def test_word_of_an_object_waits_for_its_owner() -> None:
         telling.start()
         telling.join(0.05)
         assert telling.is_alive()
-        fields = dict.fromkeys(RDTMeta._fields) | {"sent_dest_actors": set()}
+        fields: dict[str, Any] = dict.fromkeys(RDTMeta._fields) | {"sent_dest_actors": set()}
         manager.set_rdt_metadata("early", RDTMeta(**fields))
         telling.join(10)
         assert manager.get_rdt_metadata("early").tensor_transport_meta is metadata

@@ -21,6 +21,7 @@ from rdt_conformance.bench.results import CellResult, Finding, Row
 from rdt_conformance.bench.statistics import Verdict
 from rdt_conformance.bench.versions import transport_of
 from rdt_conformance.environment import environment, fingerprint
+from rdt_conformance.options import SOAK
 from rdt_conformance.report import json_report
 from rdt_conformance.report.saving import ReportProblem
 from rdt_conformance.target import TargetProblem, resolve
@@ -124,8 +125,8 @@ class BenchmarkRun:
             return "one failure is shown again"
         if self._config.getoption("benchmark_skip", False) and not self.only:
             return "--benchmark-skip"
-        if self._settings.profile == "quick" and not self.only:
-            return "the profile is quick; --benchmark-only runs them"
+        if self._settings.profile in ("quick", SOAK) and not self.only:
+            return f"the profile is {self._settings.profile}; --benchmark-only runs them"
         return ""
 
     def register(self) -> None:

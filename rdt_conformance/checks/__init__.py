@@ -11,7 +11,7 @@ A check is a function that takes a :class:`Case` and names the clauses it decide
 """
 
 from rdt_conformance.checks.case import Case
-from rdt_conformance.checks.check import check, self_check
+from rdt_conformance.checks.check import check, self_check, whole_check
 from rdt_conformance.checks.verdicts import CheckBroken
 
-__all__ = ["Case", "CheckBroken", "check", "self_check"]
+__all__ = ["Case", "CheckBroken", "check", "self_check", "whole_check"]

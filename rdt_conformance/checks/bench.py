@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import shlex
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from hypothesis.core import encode_failure
 
 from rdt_conformance.checks.budget import PROFILES, Budget
 from rdt_conformance.checks.carries import Carries, find_out
@@ -13,13 +16,15 @@ from rdt_conformance.engines.base import Patience, Spread
 from rdt_conformance.engines.reference.registry import Registration
 from rdt_conformance.engines.reference.worker import AS_IN_RAY, Settings
 from rdt_conformance.engines.world import World
+from rdt_conformance.environment import versions
 from rdt_conformance.file_limit import allow_many_files
+from rdt_conformance.options import MINUTES, SOAK
+from rdt_conformance.replay import Replay
 from rdt_conformance.results import CheckResult
+from rdt_conformance.target import Target, type_name
 
 if TYPE_CHECKING:
     from rdt_conformance.engines.engine import Engine
-    from rdt_conformance.replay import Replay
-    from rdt_conformance.target import Target
 
 
 class Bench:
@@ -32,6 +37,7 @@ class Bench:
         profile: one of `budget.PROFILES`.
         seed: fixes every choice of the run.
         alone: only this one check runs, to replay it: time limits are lifted, so that a slower machine gets as far.
+        minutes: how long a soak works.
     """
 
     def __init__(
@@ -43,6 +49,7 @@ class Bench:
         seed: int,
         *,
         alone: bool = False,
+        minutes: float = MINUTES,
     ) -> None:
         allow_many_files()
         self.target = target
@@ -50,6 +57,7 @@ class Bench:
         self.profile = profile
         self.seed = seed
         self.alone = alone
+        self.minutes = minutes
         self.budget: Budget = PROFILES[profile] if engine == "local" else PROFILES[profile].for_processes()
         self.kind = target.payload_kind
         self.devices: tuple[str, ...] = target.devices.value
@@ -99,6 +107,22 @@ class Bench:
         """A seed that depends on the run and the check alone, so that a check replays the same on its own."""
         digest = hashlib.sha256(f"{self.seed}:{check}:{self.engine}".encode()).digest()
         return int.from_bytes(digest[:8], "big")
+
+    def replay_command(self, check: str, choices: tuple[Any, ...] = ()) -> str:
+        """What shows a failure of a check again: of a soak with the same seed, of any other with the same choices."""
+        target = self.target
+        asked = [
+            f" {option}={shlex.quote(value)}"
+            for fact, option, value in (
+                (target.devices, "--rdt-devices", ",".join(target.devices.value)),
+                (target.data_type, "--rdt-data-type", type_name(target.data_type.value)),
+            )
+            if fact.learnt == option
+        ]
+        asked += [f" --rdt-minutes={self.minutes:g}"] if self.profile == SOAK else []
+        encoded = encode_failure(choices).decode()
+        token = Replay(check, self.engine, target.nodes, self.profile, self.seed, encoded, versions())
+        return f"pytest --transport={shlex.quote(target.spec)}{''.join(asked)} --rdt-replay={token.encode()}"
 
     def new_world(self, settings: Settings = AS_IN_RAY, *, used: bool = True, spread: Spread | None = None) -> World:
         """A fresh world; `release` it in the end.

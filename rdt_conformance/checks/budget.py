@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from rdt_conformance.options import SOAK
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -78,3 +80,5 @@ PROFILES = {
         many_tensors=10_000,
     ),
 }
+PROFILES[SOAK] = PROFILES["standard"]
+"""A soak has its own bound in time, and needs no other."""

@@ -39,10 +39,10 @@ class Case:
         bench: the transport under test on its engine.
         world: where to play; clean, and clean again afterwards.
         clauses: what the check can decide. The first one is blamed for failures that name no clause.
-        data: where inputs are drawn from.
+        data: where inputs are drawn from; None if this one draws nothing.
     """
 
-    def __init__(self, bench: Bench, world: World, clauses: tuple[str, ...], data: st.DataObject) -> None:
+    def __init__(self, bench: Bench, world: World, clauses: tuple[str, ...], data: st.DataObject | None = None) -> None:
         self.bench = bench
         self.world = world
         self.target = bench.target
@@ -65,7 +65,7 @@ class Case:
     @property
     def choices(self) -> tuple[Any, ...]:
         """Everything that was chosen so far, as Hypothesis keeps it."""
-        return self._data.conjecture_data.choices
+        return () if self._data is None else self._data.conjecture_data.choices
 
     def begin(self) -> None:
         """Choose what a transport that carries the memory of several types of device sends in this example."""
@@ -87,6 +87,7 @@ class Case:
 
     def choose(self, strategy: st.SearchStrategy[T]) -> T:
         """Like `draw` for what is better told in words, see `tell`."""
+        assert self._data is not None, "nothing to draw from"
         return self._data.draw(strategy)
 
     def tell(self, step: str) -> None:
@@ -150,6 +151,7 @@ class Case:
     @contextmanager
     def interleaved(self) -> Iterator[None]:
         """In the body, threads go on one at a time, in an order that is drawn."""
+        assert self._data is not None, "nothing to draw from"
         with self.in_order(self.draw(orders(self._data), "order")):
             yield
 

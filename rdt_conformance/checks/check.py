@@ -47,9 +47,9 @@ class CheckSpec:
     interleaves: bool = False
     """It decides the order in which threads go on, which it can on the local engine only."""
     engine: str = ""
-    """For a check of this suite itself, which decides no clause: the engine that it is for."""
+    """The engine that it is for, if it is for one alone."""
     profiles: tuple[str, ...] = ()
-    """For such a check: the profiles in which it runs."""
+    """The profiles in which it runs; empty: all in which there are more checks than one."""
 
 
 def check(
@@ -94,9 +94,23 @@ def self_check(engine: str, profiles: tuple[str, ...]) -> Callable[[Callable[[Be
 
     What it finds is never the transport's fault, and there is no verdict as long as something is wrong.
     """
+    return whole_check(engine=engine, profiles=profiles)
+
+
+def whole_check(
+    *clauses: str, engine: str, profiles: tuple[str, ...]
+) -> Callable[[Callable[[Bench], CheckResult]], _Test]:
+    """Make a pytest test of a function that has a bench to itself and says what came of it, without examples.
+
+    Args:
+        clauses: those that it can decide.
+        engine: the one that it is for.
+        profiles: those in which it runs.
+    """
 
     def decorate(body: Callable[[Bench], CheckResult]) -> _Test:
-        spec = CheckSpec(body.__name__, (), frozenset(), sends=True, body=body, engine=engine, profiles=profiles)
+        situational = frozenset(clauses)
+        spec = CheckSpec(body.__name__, clauses, situational, sends=True, body=body, engine=engine, profiles=profiles)
 
         def run(rdt: Bench) -> None:
             result = body(rdt)
@@ -105,6 +119,8 @@ def self_check(engine: str, profiles: tuple[str, ...]) -> Callable[[Callable[[Be
                 pytest.skip(result.reason)
             if result.outcome == "error":
                 raise CheckBroken(result.reason)
+            if result.outcome == "broken":
+                raise CheckBroken("\n\n".join(story.render(failure) for failure in result.failures))
 
         return _as_test(run, body, spec)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import hypothesis.internal.conjecture.engine as hypothesis_engine
 from hypothesis import HealthCheck, Phase, Verbosity, strategies as st
-from hypothesis.core import encode_failure
 from hypothesis.errors import DidNotReproduce, Flaky, StopTest, Unsatisfiable, UnsatisfiedAssumption
 
 from rdt_conformance import author, interrupts
@@ -25,10 +23,8 @@ from rdt_conformance.checks.verdicts import Broken, NotExercised, broken
 from rdt_conformance.contract import Level, clause as clause_of
 from rdt_conformance.engines.base import Hung, NoProcess
 from rdt_conformance.engines.reference.errors import NeedsRayError
-from rdt_conformance.environment import versions
 from rdt_conformance.replay import Replay
 from rdt_conformance.results import CheckResult, Failure, Twin
-from rdt_conformance.target import type_name
 
 if TYPE_CHECKING:
     from rdt_conformance.checks.check import CheckSpec
@@ -158,7 +154,9 @@ class Examination:
             self._reason = f"nothing can be sent, see {_DELIVERY}"
         else:
             self._bench.refusal_told = True
-            self._failure = Failure(_DELIVERY, told.refusal, error=told.error, replay=self._replay())
+            self._failure = Failure(
+                _DELIVERY, told.refusal, error=told.error, replay=self._bench.replay_command(self._spec.name)
+            )
 
     def _note_crash(self, crash: BaseException) -> None:
         self.crash = crash
@@ -275,7 +273,7 @@ class Examination:
             history=case.world.history.steps(case.names)[-_STEPS:],
             error=author.traceback_of(error.__cause__ if error is not None else None),
             stacks=getattr(error, "stacks", ""),
-            replay=self._replay(case),
+            replay=self._bench.replay_command(self._spec.name, case.choices),
         )
 
     def _twin(self, failure: Failure) -> Twin | None:
@@ -285,21 +283,6 @@ class Examination:
             return len(set(twin.example) ^ set(failure.example)), len(twin.history)
 
         return min(reversed(self._passed), key=distance, default=None) if failure.example else None
-
-    def _replay(self, case: Case | None = None) -> str:
-        bench = self._bench
-        target = bench.target
-        asked = [
-            f" {option}={shlex.quote(value)}"
-            for fact, option, value in (
-                (target.devices, "--rdt-devices", ",".join(target.devices.value)),
-                (target.data_type, "--rdt-data-type", type_name(target.data_type.value)),
-            )
-            if fact.learnt == option
-        ]
-        choices = encode_failure(case.choices if case is not None else ()).decode()
-        token = Replay(self._spec.name, bench.engine, target.nodes, bench.profile, bench.seed, choices, versions())
-        return f"pytest --transport={shlex.quote(target.spec)}{''.join(asked)} --rdt-replay={token.encode()}"
 
     def _outcome(self) -> Any:
         if self.crash is not None:

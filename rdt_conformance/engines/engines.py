@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rdt_conformance.engines.local import LocalEngine
 from rdt_conformance.engines.ray_session import RayProblem, RaySession
+from rdt_conformance.options import SOAK
 from rdt_conformance.target import Target, TargetProblem
 
 if TYPE_CHECKING:
@@ -70,6 +71,10 @@ def engines_of(settings: Settings, target: Target) -> tuple[str, ...]:
     Raises:
         TargetProblem: the user asked for one that the transport cannot live on.
     """
+    if settings.profile == SOAK:
+        if settings.engines not in ((), ("ray",)):
+            raise TargetProblem("a soak works on the ray engine alone: leave out --rdt-engine")
+        return ("ray",)
     needs_process = target.needs_process.value
     if needs_process and "local" in settings.engines:
         raise TargetProblem(

@@ -281,7 +281,7 @@ class _Trial:
         decided = [leak for leak in leaks if not self._may_be_cache(leak)]
         kinds = {leak.kind for leak in leaks}
         # What lies inside a container that leaks need not be told as well.
-        told = [leak for leak in decided if not any(_is_inside(leak.kind, other) for other in kinds)]
+        told = [leak for leak in decided if not any(is_inside(leak.kind, other) for other in kinds)]
         steady = {kind: count for kind, count in last.figures.items() if kind not in kinds}
         return Growth(told, steady, last.cycles - first.cycles, judged=bool(told) or not leaks)
 
@@ -328,7 +328,8 @@ def _spare(counts: dict[str, int], memory_limit: float) -> dict[str, float]:
     return spare
 
 
-def _is_inside(kind: str, container: str) -> bool:
+def is_inside(kind: str, container: str) -> bool:
+    """Whether a kind of registrations lies inside another one, and so need not be told as well."""
     return kind.startswith((f"{container}.", f"{container}[")) and kind.startswith(REGISTRATIONS)
 
 

@@ -22,17 +22,20 @@ FAULTY: dict[type[TensorTransportManager], str] = {}
 """Every faulty transport that was imported, and the clause that it breaks."""
 NEEDS_CUDA: set[type[TensorTransportManager]] = set()
 """Those of them that are wrong with GPU memory alone: they are caught where there is a GPU, with --rdt-devices=cuda."""
+ONLY_IN_A_SOAK: set[type[TensorTransportManager]] = set()
+"""Those of them that are wrong too rarely for any other profile."""
 RIGHT_IN_ONE_PROCESS: set[type[TensorTransportManager]] = set()
 """Those of them that break nothing as long as all actors share a process."""
 
 
-def breaks(clause: str, *, across_processes: bool = False, cuda: bool = False) -> Callable[[T], T]:
+def breaks(clause: str, *, across_processes: bool = False, cuda: bool = False, soak: bool = False) -> Callable[[T], T]:
     """Bind a faulty transport to the clause of the contract that it breaks.
 
     Args:
         clause: its id.
         across_processes: only where actors are processes of their own.
         cuda: only with GPU memory.
+        soak: too rarely for anything but a soak.
     """
 
     def bind(transport: T) -> T:
@@ -41,6 +44,8 @@ def breaks(clause: str, *, across_processes: bool = False, cuda: bool = False) -
             RIGHT_IN_ONE_PROCESS.add(transport)
         if cuda:
             NEEDS_CUDA.add(transport)
+        if soak:
+            ONLY_IN_A_SOAK.add(transport)
         return transport
 
     return bind

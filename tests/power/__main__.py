@@ -24,6 +24,7 @@ import faulty_runs
 from suite_run import run_suite_forked
 
 from rdt_conformance.engines.ray_session import RaySession
+from rdt_conformance.options import SOAK
 from rdt_conformance.power import Tally, load, save
 from rdt_conformance.words import count
 from reference_transports.faulty import FILES
@@ -53,7 +54,8 @@ def main() -> None:
             print(f"{number}/{len(missing)} {_told(tally)}", flush=True)
     for left in Path("/dev/shm").glob(f"{FILES}*"):
         left.unlink(missing_ok=True)
-    save({key: tallies[key] for key in tallies if key[0] in faulty_runs.TARGETS or key[0] in GOOD})
+    known = {*faulty_runs.TARGETS, *faulty_runs.SOAK_TARGETS, *GOOD}
+    save({key: tallies[key] for key in tallies if key[0] in known})
 
 
 def _wanted(options: argparse.Namespace) -> Iterator[Tally]:
@@ -64,6 +66,9 @@ def _wanted(options: argparse.Namespace) -> Iterator[Tally]:
                 yield Tally(target, profile, faulty_runs.engine_of(target), clause, faulty_runs.text_of(target))
         for target in GOOD:
             yield Tally(target, profile, "local")
+    for target in faulty_runs.SOAK_TARGETS:
+        clause = faulty_runs.broken_by(target).id
+        yield Tally(target, SOAK, faulty_runs.engine_of(target), clause, faulty_runs.text_of(target))
 
 
 def _top_up(tally: Tally, runs: int, address: str | None) -> None:

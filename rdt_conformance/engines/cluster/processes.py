@@ -291,6 +291,22 @@ class ProcessHost:
         except (ray.exceptions.GetTimeoutError, ray.exceptions.RayActorError):
             return None
 
+    def actors(self) -> list[str]:
+        """The actors that are alive."""
+        return list(self._remotes)
+
+    def look_at(self, name: str, what: str, *args: Any) -> Any:
+        """Call a method of one actor's process whatever its lanes do; None if it does not answer."""
+        ray = the_ray()
+        remote = self._remotes.get(name)
+        if remote is None:
+            return None
+        try:
+            asked = getattr(remote.handle, what).options(concurrency_group=WATCH).remote(*args)
+            return ray.get(asked, timeout=_LOOK_SECONDS)
+        except (ray.exceptions.GetTimeoutError, ray.exceptions.RayActorError):
+            return None
+
     def watch(self, *, memory: bool = True) -> Observer:
         """See `host.Processes.watch`."""
         return SpreadWatch(self, self.driver.registry.instances(), memory=memory)

@@ -83,10 +83,6 @@ class RayHost(ProcessHost):
         """Whether the process is there."""
         return name == DRIVER or name in self._remotes
 
-    def actors(self) -> list[str]:
-        """The actors that are alive."""
-        return list(self._remotes)
-
     def translate(self, name: str, error: BaseException) -> BaseException:
         """An error of Ray's in the reference's terms."""
         return translated(error)

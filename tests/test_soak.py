@@ -1,0 +1,87 @@
+"""A soak: what grows is told from what only goes up and down, it ends in time, and its series lie in the report.
+
+That it catches what is wrong too rarely for anything else takes minutes: see `test_power` for the record of that.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from suite_run import run_suite
+
+from rdt_conformance.observe.drift import FEWEST_STEPS, Level, drift
+from rdt_conformance.observe.resources import MEMORY, REGISTRATIONS
+from rdt_conformance.results import CheckResult, Series
+
+
+def levels(kind: str, counts: list[int], *, deaths: int = 0, sent: int = 0) -> list[Level]:
+    """Counts of one kind, with a hundred objects, and so many deaths and bytes, between each and the next."""
+    return [Level(float(n), 100 * n, sent * n, deaths * n, {kind: count}, {}) for n, count in enumerate(counts)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "counts", "options", "leaks"),
+    [
+        ("memfds", [4, 5, 5, 6, 7, 7, 8, 9, 10], {}, True),
+        ("memfds", [4, 12, 12, 12, 12, 12, 12, 12, 12], {}, False),  # a pool that has filled
+        ("memfds", [4, 9, 13, 15, 16, 16, 16, 16, 16], {}, False),  # one that fills more slowly
+        ("memfds", [4, 9, 3, 8, 5, 9, 4, 8, 6], {}, False),
+        ("memfds", [4, 4, 4, 4, 5, 4, 4, 5, 5], {}, False),
+        ("sockets", [20, 22, 24, 26, 28, 30, 32, 34, 36], {"deaths": 1}, False),  # Ray's own, of the dead
+        ("sockets", [20, 26, 32, 38, 44, 50, 56, 62, 68], {"deaths": 1}, True),
+        (f"{REGISTRATIONS} in X._known", [0, 50, 100, 150, 200, 250, 300, 350, 400], {}, False),  # maybe a cache
+        (f"{REGISTRATIONS} in X._known", [0, 200, 400, 600, 800, 1_000, 1_200, 1_400, 1_600], {}, True),
+        (MEMORY, [n * 10 << 20 for n in range(9)], {"sent": 100 << 20}, False),
+        (MEMORY, [n * 60 << 20 for n in range(9)], {"sent": 100 << 20}, True),
+    ],
+)
+def test_what_leaks(kind: str, counts: list[int], options: dict[str, int], leaks: bool) -> None:
+    found = drift(levels(kind, counts, **options))
+    assert [leak.kind for leak in found] == ([kind] if leaks else [])
+
+
+def test_a_leak_is_told_in_objects() -> None:
+    (leak,) = drift(levels("memfds", [4, 6, 8, 10, 12, 14, 16, 18, 20]))
+    assert leak.sentence == "open memory files grew from 4 to 20 over 800 cycles (one in every 50 cycles)"
+
+
+def test_of_few_counts_nothing_is_told() -> None:
+    with pytest.raises(ValueError, match="too few counts"):
+        drift(levels("memfds", list(range(FEWEST_STEPS))))
+
+
+def test_series_travel() -> None:
+    result = CheckResult("t", "ray", ("G1",), "passed", series=(Series("actor1", "threads", ((0.5, 3), (1.0, 4))),))
+    assert CheckResult.from_json(result.to_json()) == result
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--rdt-minutes=1"], "--rdt-minutes: it is for a soak alone; add --rdt-profile=soak"),
+        (["--rdt-profile=soak", "--rdt-minutes=0"], "--rdt-minutes: '0' is not a number above 0"),
+        (["--rdt-profile=soak", "--rdt-minutes=soon"], "--rdt-minutes: 'soon' is not a number above 0"),
+        (["--rdt-profile=soak", "--rdt-engine=local"], "a soak works on the ray engine alone"),
+    ],
+)
+def test_what_makes_no_sense_is_told_in_a_line(options: list[str], told: str, tmp_path: Path) -> None:
+    run = run_suite(tmp_path, "inline", *options)
+    assert run.status == 4, run.printed
+    assert told in run.printed and "Traceback" not in run.printed
+
+
+def test_a_short_soak(tmp_path: Path) -> None:
+    """On a machine that has much else to do it is over before anybody has died."""
+    began = time.monotonic()
+    run = run_suite(tmp_path, "inline", "--rdt-profile=soak", "--rdt-minutes=0.1", "--rdt-seed=1")
+    assert run.status == 8, run.printed
+    assert time.monotonic() - began < 100
+    assert "profile soak for 0.1 min," in run.printed
+    assert {"L1", "O1"} <= run.passed() and not run.broken()
+    (check,) = run.report["checks"]
+    assert check["name"] == "test_long_work_with_deaths" and "steps" in check["facts"]["soak"]
+    kinds = {series["kind"] for series in check["series"] if series["process"] == "actor1"}
+    assert {"sockets", "threads", "uss bytes"} <= kinds
+    assert all(at >= 0 and figure >= 0 for series in check["series"] for at, figure in series["points"])
