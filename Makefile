@@ -6,6 +6,7 @@
 #   make conformance TRANSPORT=mymodule:MyTransport PYTEST_ARGS=--rdt-profile=quick
 #   make power         how likely the suite catches what is wrong, for reports/power.json
 #   make gallery       real reports of all transports that need no GPU, for reports/gallery; GALLERY="tcp inline" for some
+#   make compat        the suite on several versions of Ray; RAY_VERSIONS="2.57.0 2.60.0" picks them
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
@@ -13,8 +14,10 @@ TRANSPORT ?= reference_transports.shared_memory:SharedMemoryTransport
 PYTEST_ARGS ?=
 POWER_ARGS ?=
 GALLERY ?=
+RAY_VERSIONS ?=
+COMPAT_ARGS ?=
 
-.PHONY: test docs conformance power gallery clean
+.PHONY: test docs conformance power gallery compat clean
 
 # NIXL's own threads keep a core busy for as long as a process lives, and what others measure would suffer.
 test: .venv/installed
@@ -41,6 +44,10 @@ power: .venv/installed
 # One after the other, as they are measured too: about half an hour on a machine that does nothing else.
 gallery: .venv/installed
 	$(BIN)/python -m tests.gallery $(GALLERY)
+
+# With environments of its own, in a temporary folder unless COMPAT_ARGS=--folder=… names one; see docs/ray-versions.md.
+compat:
+	$(PYTHON) -m tests.compat $(if $(RAY_VERSIONS),--versions="$(RAY_VERSIONS)") $(COMPAT_ARGS)
 
 # With the constraints, because a torch of any other version would be a build with CUDA of several gigabytes.
 .venv/installed: pyproject.toml constraints.txt

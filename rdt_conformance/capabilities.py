@@ -21,6 +21,9 @@ class Capabilities:
     devices: tuple[str, ...]
     nodes: int
     """Over how many nodes the run spread its actors."""
+    ray: str = ""
+    """The minor version of Ray that the run was on, ``2.60``: clauses that came with a later one do not bind. Empty in
+    reports from before that was told: all do."""
     # Earlier reports do not say, as they are of torch tensors and numpy arrays.
     writable: bool = True
     """Whether the suite can write into data of its type."""
@@ -39,7 +42,9 @@ class Capabilities:
         return cls(**{**data, "devices": tuple(data["devices"])})
 
     def applies(self, clause: Clause, /) -> bool:
-        """Whether the clause speaks of this transport at all."""
+        """Whether the clause speaks of this transport at all, on this version of Ray."""
+        if self.ray and _numbers(self.ray) < _numbers(clause.since):
+            return False
         match clause.applies:
             case Applies.ALWAYS:
                 return True
@@ -70,3 +75,7 @@ class Capabilities:
                 return "cuda" in self.devices
             case Applies.SEVERAL_NODES:
                 return self.nodes > 1
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))

@@ -6,6 +6,7 @@ Runs no transport and needs no Ray.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,7 +27,13 @@ _WORST_FIRST = (UNUSABLE, int(Exit.HARNESS_ERROR), int(Exit.BROKEN), int(Exit.IN
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line `arguments`, those of this process if None; returns the exit status."""
     options = make_parser()[0].parse_args(arguments)
-    return options.run(options)
+    try:
+        status = options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return status
 
 
 def make_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:

@@ -84,6 +84,7 @@ class Clause:
     engines: frozenset[str] = EVERYWHERE
     """The engines that can bring about the situation it speaks of."""
     since: str = "2.57"
+    """The first version of Ray that relies on it; all of them from the oldest that this suite works on if not said."""
     untested: str = ""
     """Why there is no check, for a clause that cannot be tested (yet)."""
     # These two are not told again in reports, and so are no part of what makes a clause the same.

@@ -1,11 +1,13 @@
-"""The calls that each version of Ray makes of a transport, and which versions a class's methods take.
+"""What changed from one version of Ray to the next, as far as transports notice: the one place that knows.
 
-Read in the published wheels of Ray: ``ray/experimental/rdt/`` ``tensor_transport_manager.py``, ``rdt_manager.py`` and
-``rdt_store.py``. Patch releases make the calls of their minor version.
+Read in the published wheels of Ray: ``ray/experimental/rdt/`` (in 2.54 ``gpu_object_manager/``), there
+``tensor_transport_manager.py``, ``rdt_manager.py`` and ``rdt_store.py``. Patch releases do as their minor version.
+``docs/ray-versions.md`` tells the same in words.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import inspect
 from collections.abc import Iterator, Sequence
@@ -35,26 +37,60 @@ class Interface:
     versions: tuple[str, ...]
     receives: int
     """How many arguments a receive for a task's argument has: with target buffers, which then are None, or without."""
+    gets: int
+    """How many a fetch has, or where there is none the receive for a ``ray.get``."""
+    collects: int
+    """How many garbage_collect has: with the tensors or without."""
     fetches: bool
     """Whether ``ray.get`` fetches and waits; else it receives."""
+    target_devices: bool
+    """Whether a ``ray.get`` can be told on which device the tensors are to arrive."""
+    driver_puts: bool
+    """Whether the driver can put objects, of which get_communicator_metadata then hears as those without a source."""
     source: str
     """Where it began."""
 
+    @property
+    def keeps_early_word(self) -> bool:
+        """Whether Ray keeps word of an object that its owner has yet to register: that came with target devices."""
+        return self.target_devices
+
+    @property
+    def frees_in_spite(self) -> bool:
+        """Whether Ray lets go of an object for which garbage_collect raised: that came with puts of the driver."""
+        return self.driver_puts
+
 
 INTERFACES = (
-    Interface(("2.55",), 4, False, "ray#61094"),
-    Interface(("2.56", "2.57"), 4, True, "ray#61773"),
-    Interface(("2.58", "2.59", "2.60"), 3, True, "ray#64815"),
+    Interface(("2.54",), 3, 3, 2, fetches=False, target_devices=False, driver_puts=False, source="ray#59255"),
+    Interface(("2.55",), 4, 4, 3, fetches=False, target_devices=False, driver_puts=False, source="ray#61094"),
+    Interface(("2.56", "2.57"), 4, 4, 3, fetches=True, target_devices=False, driver_puts=False, source="ray#61773"),
+    Interface(("2.58",), 3, 4, 3, fetches=True, target_devices=True, driver_puts=False, source="ray#64815"),
+    Interface(("2.59", "2.60"), 3, 4, 3, fetches=True, target_devices=True, driver_puts=True, source="ray#65072"),
 )
 """The oldest first. A newer Ray than the last is taken to make the calls of the last."""
+OLDEST = "2.57"
+"""The oldest version that the suite itself works on."""
 
 _DESCRIBED = ("obj_id", "tensor_transport_metadata", "communicator_metadata", "target_buffers")
 
 
+@functools.cache
+def installed_version() -> str:
+    """The minor version of the Ray that is installed: ``2.60``."""
+    return ".".join(importlib.metadata.version("ray").split(".")[:2])
+
+
+@functools.cache
 def installed_interface() -> Interface:
     """That of the Ray that is installed."""
-    minor = ".".join(importlib.metadata.version("ray").split(".")[:2])
+    minor = installed_version()
     return next((interface for interface in INTERFACES if minor in interface.versions), INTERFACES[-1])
+
+
+def no_buffers() -> tuple[None, ...]:
+    """What the installed Ray has in the place of target buffers in a receive without any: None, or no argument."""
+    return (None,) * (installed_interface().receives - 3)
 
 
 def calls(interface: Interface, capabilities: Capabilities) -> Iterator[Call]:
@@ -64,14 +100,14 @@ def calls(interface: Interface, capabilities: Capabilities) -> Iterator[Call]:
     yield Call("extract_tensor_transport_metadata", ("obj_id", "rdt_object"))
     yield Call("get_communicator_metadata", ("src_actor", "dst_actor", "backend"))
     yield Call("recv_multiple_tensors", _DESCRIBED[: interface.receives])
-    yield Call("garbage_collect", ("obj_id", "tensor_transport_meta", "tensors"))
+    yield Call("garbage_collect", ("obj_id", "tensor_transport_meta", "tensors")[: interface.collects])
     if not capabilities.one_sided:
         yield Call("send_multiple_tensors", ("tensors", *_DESCRIBED[1:3]))
     elif capabilities.own_fetch and interface.fetches:
-        yield Call("fetch_multiple_tensors", _DESCRIBED)
+        yield Call("fetch_multiple_tensors", _DESCRIBED[: interface.gets])
         yield Call("wait_fetch_complete", ("request",), ("timeout",))
     else:
-        yield Call("recv_multiple_tensors", _DESCRIBED)
+        yield Call("recv_multiple_tensors", _DESCRIBED[: interface.gets])
     if capabilities.can_abort:
         yield Call("abort_transport", ("obj_id", "communicator_metadata"))
 
@@ -119,4 +155,12 @@ def _bound(transport: type, name: str) -> Any:
 
 
 def _range(versions: Sequence[str]) -> str:
-    return versions[0] if len(versions) == 1 else f"{versions[0]} to {versions[-1]}"
+    """Of versions in order, which may have gaps: ``2.54, 2.58 to 2.60``."""
+    every = [version for interface in INTERFACES for version in interface.versions]
+    runs: list[list[str]] = []
+    for version in versions:
+        if runs and every.index(version) == every.index(runs[-1][-1]) + 1:
+            runs[-1].append(version)
+        else:
+            runs.append([version])
+    return ", ".join(run[0] if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs)

@@ -16,7 +16,7 @@ from rdt_conformance.facts import Fact, type_name
 from rdt_conformance.locate import TargetProblem
 from rdt_conformance.options import DEVICES
 from rdt_conformance.profile import TransportProfile
-from rdt_conformance.ray_interface import fitting_versions
+from rdt_conformance.ray_interface import OLDEST, fitting_versions, installed_version
 from rdt_conformance.ray_quiet import no_auto_connect
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ class Target:
             takes_buffers=self.takes_buffers,
             devices=self.devices.value,
             nodes=self.nodes,
+            ray=installed_version(),
             writable=self.payload_kind.writable,
             has_parts=self.payload_kind.has_parts,
             in_chosen_memory=self.payload_kind.in_chosen_memory,
@@ -179,9 +180,9 @@ def _check_ray() -> None:
 
         new_enough = hasattr(TensorTransportManager, "wait_fetch_complete")
     except ImportError as error:
-        raise TargetProblem(f"Ray 2.57 or newer is needed: {error}") from None
+        raise TargetProblem(f"Ray {OLDEST} or newer is needed: {error}") from None
     if not new_enough:
-        raise TargetProblem(f"Ray {ray.__version__} is too old: 2.57 or newer is needed")
+        raise TargetProblem(f"Ray {ray.__version__} is too old: {OLDEST} or newer is needed")
 
 
 def _transport_and_profile(spec: str, found: object) -> tuple[type[TensorTransportManager], TransportProfile | None]:

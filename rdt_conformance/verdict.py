@@ -125,7 +125,7 @@ def _judge_clause(
     deviations: Deviations | None,
 ) -> ClauseResult:
     if not target.applies(clause):
-        return ClauseResult(clause, engine, Status.NOT_APPLICABLE, f"only for {clause.applies.value}")
+        return ClauseResult(clause, engine, Status.NOT_APPLICABLE, f"only for {clause.applies.value}{_from(clause)}")
     if engine not in clause.engines:
         return ClauseResult(clause, engine, Status.NOT_APPLICABLE, _needs_engine(clause), elsewhere=True)
 
@@ -147,6 +147,11 @@ def _judge_clause(
     reason = _why_unknown(clause, blind, selected_all)
     hidden_by = _hidden_by(blind, deviations)
     return ClauseResult(clause, engine, Status.UNKNOWN, reason, _names(blind), hidden_by=hidden_by)
+
+
+def _from(clause: Clause) -> str:
+    """From which version of Ray on, if not from the oldest that there are clauses for."""
+    return f", from Ray {clause.since} on" if clause.since != Clause.since else ""
 
 
 def _hidden_by(blind: Sequence[CheckResult], deviations: Deviations | None) -> tuple[str, ...]:

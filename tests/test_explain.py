@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
+from suite_run import ROOT
 from test_contract import each_clause, ray_root
 
 from rdt_conformance import cli, explain
@@ -23,6 +27,18 @@ def test_a_clause_that_does_not_exist_is_one_line(capsys: pytest.CaptureFixture[
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err == "no clause has the id 'g3a'; did you mean G3, G3b?\n"
+
+
+def test_whoever_stops_reading_sees_no_traceback() -> None:
+    told = subprocess.run(
+        f"{sys.executable} -m rdt_conformance.cli clause G1 G2 D1 L1 | head -1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=ROOT,
+    )
+    assert told.stdout == "G1 MUST (gc)\n" and told.stderr == ""
 
 
 @each_clause

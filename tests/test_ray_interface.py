@@ -5,15 +5,30 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import inspect
+import re
+import threading
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from ray.experimental import TensorTransportManager
+from ray._private import worker
+from ray.experimental import TensorTransportManager, TensorTransportMetadata
+from ray.experimental.rdt.rdt_manager import RDTMeta
 
 from rdt_conformance.capabilities import Capabilities
-from rdt_conformance.ray_interface import INTERFACES, calls, fitting_versions, installed_interface, refusal
+from rdt_conformance.contract import CLAUSES, Clause
+from rdt_conformance.engines.ray.early_word import await_owner
+from rdt_conformance.ray_interface import (
+    INTERFACES,
+    OLDEST,
+    calls,
+    fitting_versions,
+    installed_interface,
+    installed_version,
+    refusal,
+)
 from reference_transports.inline import InlineTransport
 from reference_transports.nixl import NixlTransport
 from reference_transports.tcp import TcpTransport
@@ -23,9 +38,28 @@ CLAIMS = Capabilities(one_sided=True, can_abort=True, own_fetch=False, takes_buf
 
 def test_the_table_is_without_gaps_and_knows_the_ray_that_this_is_tested_with() -> None:
     versions = [version for interface in INTERFACES for version in interface.versions]
-    assert versions == [f"2.{minor}" for minor in range(55, 61)]
-    assert importlib.metadata.version("ray").rpartition(".")[0] in versions
-    assert installed_interface() is INTERFACES[-1]
+    assert versions == [f"2.{minor}" for minor in range(54, 61)]
+    assert installed_version() == importlib.metadata.version("ray").rpartition(".")[0]
+    assert installed_version() in installed_interface().versions
+    assert Clause.since == OLDEST
+
+
+def test_every_version_that_a_clause_names_is_one_that_the_suite_works_on() -> None:
+    supported = [version for interface in INTERFACES for version in interface.versions if version >= OLDEST]
+    assert {clause.since for clause in CLAUSES.values()} <= {*supported}
+
+
+def test_a_clause_of_a_later_ray_does_not_bind() -> None:
+    later = replace(CLAUSES["L1"], since="2.58")
+    assert not replace(CLAIMS, ray="2.57").applies(later)
+    assert all(replace(CLAIMS, ray=ray).applies(later) for ray in ("2.58", "2.60", "3.0", ""))
+
+
+def test_the_page_tells_what_the_table_says() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "ray-versions.md").read_text()
+    for interface in INTERFACES:
+        versions = interface.versions[0] if len(interface.versions) == 1 else " to ".join(interface.versions)
+        assert re.search(rf"^\| {re.escape(versions)} \|.*{interface.source}", page, re.MULTILINE), versions
 
 
 @pytest.mark.parametrize("one_sided", [True, False])
@@ -41,10 +75,38 @@ def test_rays_own_interface_takes_the_calls_that_the_table_says_it_makes(one_sid
         assert call.method == "wait_fetch_complete" or named == list(call.arguments)
 
 
-class Old(InlineTransport):
-    """Written for Ray before there were target buffers."""
+class OfRay254(InlineTransport):
+    """Written before there were target buffers, and before garbage_collect had the tensors."""
 
     def recv_multiple_tensors(self, obj_id: Any, metadata: Any, communicator: Any) -> Any: ...
+
+    def garbage_collect(self, obj_id: Any, metadata: Any) -> Any: ...
+
+
+class OfRay255(InlineTransport):
+    """Written before ray.get fetched and waited; it names what the documentation of that time did."""
+
+    def recv_multiple_tensors(
+        self, obj_id: Any, tensor_transport_metadata: Any, communicator_metadata: Any, target_buffers: Any = None
+    ) -> Any: ...
+
+
+class Old(InlineTransport):
+    """Half of it was adapted."""
+
+    def recv_multiple_tensors(self, obj_id: Any, metadata: Any, communicator: Any) -> Any: ...
+
+
+class OfAllTimes(InlineTransport):
+    def recv_multiple_tensors(self, obj_id: Any, metadata: Any, communicator: Any, buffers: Any = None) -> Any: ...
+
+    def garbage_collect(self, obj_id: Any, metadata: Any, tensors: Any = ()) -> Any: ...
+
+
+class WaitsWithoutTimeout(NixlTransport):
+    """Its wait was written for a call that no version makes."""
+
+    def wait_fetch_complete(self, fetch_request: Any) -> Any: ...
 
 
 class Demanding(InlineTransport):
@@ -78,30 +140,61 @@ class NotEvenMethods(InlineTransport):
 WITH_BUFFERS = (
     "which calls recv_multiple_tensors(obj_id, tensor_transport_metadata, communicator_metadata, target_buffers)"
 )
+COLLECTS = "which calls garbage_collect(obj_id, tensor_transport_meta, tensors)"
+NOT_254 = "not 2.54, which calls garbage_collect(obj_id, tensor_transport_meta)"
 
 
 @pytest.mark.parametrize(
     ("transport", "changes", "fits"),
     [
-        (InlineTransport, {}, "2.55 to 2.60"),
-        (TcpTransport, {"one_sided": False}, "2.55 to 2.60"),
+        (InlineTransport, {}, f"2.55 to 2.60; {NOT_254}"),
+        (TcpTransport, {"one_sided": False}, f"2.55 to 2.60; {NOT_254}"),
         (
             NixlTransport,
             {"own_fetch": True},
-            "2.56 to 2.60; not 2.55, which has no FetchRequest for its fetch_multiple_tensors to return",
+            "2.56 to 2.60; not 2.54 to 2.55, which has no FetchRequest for its fetch_multiple_tensors to return",
         ),
-        (Old, {}, f"none; not 2.55 to 2.60, {WITH_BUFFERS}"),
-        (OldSender, {"one_sided": False}, f"2.58 to 2.60; not 2.55 to 2.57, {WITH_BUFFERS}"),
+        (OfRay254, {}, f"2.54; not 2.55 to 2.57, {WITH_BUFFERS}; not 2.58 to 2.60, {COLLECTS}"),
+        (OfRay255, {}, f"2.55 to 2.60; {NOT_254}"),
+        (Old, {}, f"none; {NOT_254}; not 2.55 to 2.60, {WITH_BUFFERS}"),
+        (OfAllTimes, {}, "2.54 to 2.60"),
+        (
+            WaitsWithoutTimeout,
+            {"own_fetch": True},
+            "none; not 2.54 to 2.55, which has no FetchRequest for its fetch_multiple_tensors to return; "
+            "not 2.56 to 2.60, which calls wait_fetch_complete(request, timeout=…)",
+        ),
+        (OldSender, {"one_sided": False}, f"2.58 to 2.60; {NOT_254}; not 2.55 to 2.57, {WITH_BUFFERS}"),
         (
             Demanding,
             {},
-            "2.55 to 2.57; not 2.58 to 2.60, which calls recv_multiple_tensors(obj_id, tensor_transport_metadata, "
-            "communicator_metadata)",
+            "2.55 to 2.57; not 2.54, 2.58 to 2.60, which calls recv_multiple_tensors(obj_id, "
+            "tensor_transport_metadata, communicator_metadata)",
         ),
-        (ByName, {}, "none; not 2.55 to 2.60, which calls garbage_collect(obj_id, tensor_transport_meta, tensors)"),
-        (Wrapped, {}, "2.55 to 2.60"),
-        (NotEvenMethods, {}, "2.55 to 2.60"),
+        (ByName, {}, f"none; {NOT_254}; not 2.55 to 2.60, {COLLECTS}"),
+        (Wrapped, {}, f"2.55 to 2.60; {NOT_254}"),
+        (NotEvenMethods, {}, "2.54 to 2.60"),
     ],
 )
 def test_the_versions_that_a_class_fits(transport: type, changes: dict[str, Any], fits: str) -> None:
     assert fitting_versions(transport, replace(CLAIMS, **changes)) == fits
+
+
+def test_word_of_an_object_waits_for_its_owner() -> None:
+    manager: Any = worker.global_worker.rdt_manager
+    metadata = TensorTransportMetadata([], None)
+    undo = await_owner()
+    told = manager.set_tensor_transport_metadata_and_trigger_queued_operations
+    telling = threading.Thread(target=told, args=("early", metadata), daemon=True)
+    try:
+        telling.start()
+        telling.join(0.05)
+        assert telling.is_alive()
+        fields = dict.fromkeys(RDTMeta._fields) | {"sent_dest_actors": set()}
+        manager.set_rdt_metadata("early", RDTMeta(**fields))
+        telling.join(10)
+        assert manager.get_rdt_metadata("early").tensor_transport_meta is metadata
+    finally:
+        undo()
+        manager._managed_rdt_metadata.pop("early", None)
+    assert "set_tensor_transport_metadata_and_trigger_queued_operations" not in vars(manager)

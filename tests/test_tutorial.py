@@ -53,7 +53,7 @@ def run(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
         return capsys.readouterr().out
     assert program == "pytest"
     named = {name for argument in arguments for name in argument.removeprefix("--rdt-clause=").split(",")}
-    done = run_pytest_forked(folder, arguments, seconds=120, budget=BRIEF)
+    done = run_pytest_forked(folder, arguments, seconds=240, budget=BRIEF)
     assert done.status == (1 if named else 0), done.printed
     report = json.loads((folder / "rdt-report" / "report.json").read_text())
     broken = {entry["id"] for entry in report["clauses"] if "fail" in {one["status"] for one in entry["results"]}}
@@ -62,29 +62,20 @@ def run(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def put_in(source: str, methods: str) -> str:
-    """The source with each of its methods replaced by the one of the same name, if there is one."""
-    new = {node.name: lines_of(node, methods) for node in functions(f"class Methods:\n{methods}", shift=1)}
+    """The source with each method replaced by the one of the same name, of those that a block of the page shows."""
+    new = {node.name: methods.splitlines()[node.lineno - 1 : node.end_lineno] for node in functions(methods)}
+    lines = source.splitlines()
     for node in reversed(functions(source)):
         if node.name in new:
-            lines = source.splitlines()
             lines[node.lineno - 1 : node.end_lineno] = new.pop(node.name)
-            source = "\n".join(lines) + "\n"
     assert not new, f"the page replaces {', '.join(new)}, which is not there"
-    return source
+    return "\n".join(lines) + "\n"
 
 
-def functions(source: str, shift: int = 0) -> list[ast.FunctionDef]:
-    """Every function and method, in order; their lines counted from `shift` lines further down."""
-    tree = ast.parse(source)
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    for node in found:
-        ast.increment_lineno(node, -shift)
+def functions(source: str) -> list[ast.FunctionDef]:
+    """Every function and method, by line."""
+    found = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
     return sorted(found, key=lambda node: node.lineno)
-
-
-def lines_of(node: ast.FunctionDef, source: str) -> list[str]:
-    """The text of a function."""
-    return source.splitlines()[node.lineno - 1 : node.end_lineno]
 
 
 def squeezed(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from ray.experimental import TensorTransportManager
+from ray.experimental import CommunicatorMetadata, TensorTransportManager, TensorTransportMetadata
 
 from rdt_conformance.engines.local import local_world
 from rdt_conformance.engines.reference.registry import Registration
@@ -65,7 +65,12 @@ def _put(world: World) -> None:
 class _SendFails(TcpTransport):
     """Cannot send, though it can do all else."""
 
-    def send_multiple_tensors(self, *_: Any) -> None:
+    def send_multiple_tensors(
+        self,
+        tensors: list[Any],
+        tensor_transport_metadata: TensorTransportMetadata,
+        communicator_metadata: CommunicatorMetadata,
+    ) -> None:
         """Always raises."""
         raise ConnectionError("the network is down")
 

@@ -13,6 +13,7 @@ from rdt_conformance import author, interrupts
 from rdt_conformance.engines.base import Hung, NoProcess, Patience, Pending, Spread, origin_of
 from rdt_conformance.engines.reference.errors import ActorDiedError, NeedsRayError, needs_ray
 from rdt_conformance.history import describe_error
+from rdt_conformance.ray_interface import installed_interface
 from rdt_conformance.target import type_name
 
 if TYPE_CHECKING:
@@ -205,8 +206,9 @@ class _Prober:
         world = self._world = self._world or self._bench.new_world(used=False, spread=self.spread)
         (actor,) = world.actors(1)
         try:
-            for source, destination in ((world.driver, actor), (actor, world.driver)):
-                self._fetched(world, source, destination)
+            if installed_interface().driver_puts:
+                self._fetched(world, world.driver, actor)
+            self._fetched(world, actor, world.driver)
         except _Raised as raised:
             return _in_words(raised.error)
         except Hung:

@@ -18,6 +18,7 @@ from rdt_conformance.engines.base import Hung, Pending, Spread, origin_of
 from rdt_conformance.engines.reference.errors import ActorDiedError, NeedsRayError, ProtocolError, needs_ray
 from rdt_conformance.engines.reference.worker import AS_IN_RAY, Settings
 from rdt_conformance.history import describe_error
+from rdt_conformance.ray_interface import installed_interface
 
 if TYPE_CHECKING:
     from rdt_conformance.checks.bench import Bench
@@ -131,8 +132,9 @@ class Case:
 
     @property
     def driver_takes_part(self) -> bool:
-        """Whether the driver shares and receives objects; if a transport refuses that, L12 says so."""
-        return self.target.one_sided.value and not self.bench.carries.driver_refusal
+        """Whether the driver shares and receives objects: not before Ray 2.59; if a transport refuses, L12 says so."""
+        shares = installed_interface().driver_puts and self.target.one_sided.value
+        return shares and not self.bench.carries.driver_refusal
 
     # --- one direct transfer, made of single calls ----------------------------------------------------------------
 

@@ -69,7 +69,7 @@ CLAUSES = (
         fix="Take the device from the buffers, not from the metadata, and copy through memory that both can reach. Or "
         "compare the two and raise a ValueError.",
         applies=Applies.CUDA,
-        since="2.60",
+        since="2.58",
     ),
     Clause(
         "B6",

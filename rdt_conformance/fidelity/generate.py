@@ -106,7 +106,7 @@ class _Draft:
             self._consume: 8,
             self._get: 5 if self._traits.one_sided else 2,
             self._get_into_buffers: 2,
-            self._get_onto: 1,
+            self._get_onto: int(self._traits.ray.target_devices),
             self._change: 2,
             self._drop: 3,
             self._wait_freed: 3,
@@ -154,7 +154,7 @@ class _Draft:
         return Fail(made.name, actor)
 
     def _put(self) -> None:
-        value = self._build(self._process())
+        value = self._build(self._process() if self._traits.ray.driver_puts else self._actor())
         made = Object(
             next(self._object_names), value.process, value.process, value.name, value.shape, empty=value.empty
         )
@@ -299,7 +299,9 @@ class _Draft:
             troubles += [self._trouble_at_receive, self._trouble_at_get, self._trouble_at_get]
         elif self._traits.can_abort:
             troubles += [self._trouble_at_send, self._trouble_at_send]
-        self._one_of([*troubles, self._trouble_at_collect])()
+        if self._traits.ray.frees_in_spite:
+            troubles.append(self._trouble_at_collect)
+        self._one_of(troubles)()
 
     def _trouble_at_asking(self) -> None:
         value = self._build(self._actor())

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rdt_conformance.fidelity.steps import Area, Consume, Simple, Step, Together
+from rdt_conformance.ray_interface import INTERFACES, Interface
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,8 @@ class Traits:
     """Whether Ray can check and make target buffers of its data type."""
     survives: bool = True
     """Whether the others can go on when an actor has died; not so in a collective group."""
+    ray: Interface = INTERFACES[-1]
+    """What Ray can do, where versions differ."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from rdt_conformance.fidelity.play import Play, play
 from rdt_conformance.fidelity.programs import Program, Traits
 from rdt_conformance.fidelity.shorten import shortened
 from rdt_conformance.fidelity.steps import Area
+from rdt_conformance.ray_interface import installed_interface
 
 if TYPE_CHECKING:
     from rdt_conformance.checks.bench import Bench
@@ -105,6 +106,7 @@ class Study:
             can_abort=bool(target.can_abort.value),
             fits_buffers=target.data_type.value is torch.Tensor,
             survives=groups_for(ray.registration) is None,
+            ray=installed_interface(),
         )
 
     def compare(self, programs: Iterable[Program], seconds: float) -> Findings:

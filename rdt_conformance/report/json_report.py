@@ -16,6 +16,7 @@ from jsonschema.exceptions import best_match
 import rdt_conformance
 from rdt_conformance import faults_known
 from rdt_conformance.deviations import Deviations
+from rdt_conformance.faults_known import Fault
 from rdt_conformance.paths import data_folder
 from rdt_conformance.report.saving import ReportProblem, save
 from rdt_conformance.results import CheckResult

@@ -8,6 +8,7 @@ import weakref
 from typing import Any
 
 import ray
+from ray.actor import ActorHandle
 from ray.experimental import CommunicatorMetadata, TensorTransportMetadata
 from ray.experimental.rdt.tensor_transport_manager import FetchRequest
 
@@ -218,7 +219,7 @@ class AsksTheReceiver(InlineTransport):
     def get_communicator_metadata(
         self, src_actor: Any, dst_actor: Any, backend: str | None = None
     ) -> CommunicatorMetadata:
-        if isinstance(dst_actor, ray.actor.ActorHandle):
+        if isinstance(dst_actor, ActorHandle):
             ray.get(dst_actor.__ray_call__.remote(type))
         return super().get_communicator_metadata(src_actor, dst_actor, backend)
 

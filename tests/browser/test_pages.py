@@ -110,7 +110,7 @@ def test_links_between_pages_lead_to_files_that_are_there(context: BrowserContex
 @pytest.mark.parametrize("name", ["one_failure", "hostile"])
 def test_every_copy_button_copies_its_command(name: str, context: BrowserContext, pages: dict[str, Path]) -> None:
     watched = Watched(context, pages[name])
-    buttons = watched.page.locator("button.copy")
+    buttons = watched.page.locator(".command button.copy")
     assert buttons.count() == watched.page.locator(".command").count() > 0
     for number in range(buttons.count()):
         buttons.nth(number).click()

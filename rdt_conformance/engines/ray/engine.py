@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from rdt_conformance.engines.base import DRIVER, Spread
 from rdt_conformance.engines.cluster.fleet import Fleet
 from rdt_conformance.engines.cluster.groups import groups_for
 from rdt_conformance.engines.ray.actor import RayActorProcess
+from rdt_conformance.engines.ray.early_word import await_owner
 from rdt_conformance.engines.ray.host import RayHost
 from rdt_conformance.engines.ray.rdt import RayRdt
 from rdt_conformance.engines.ray.recording import Place, record_in
@@ -19,6 +21,7 @@ from rdt_conformance.engines.reference.registry import Registration
 from rdt_conformance.engines.reference.worker import AS_IN_RAY, Settings
 from rdt_conformance.engines.world import World
 from rdt_conformance.history import History
+from rdt_conformance.ray_interface import installed_interface
 
 if TYPE_CHECKING:
     from rdt_conformance.payloads.base import Recipe
@@ -38,6 +41,9 @@ class RayEngine:
         self._registration = registration
         self._registry = RayRegistry(registration)
         self._registry.register_with_ray()
+        self._leaving = contextlib.ExitStack()
+        if not installed_interface().keeps_early_word:
+            self._leaving.callback(await_owner())
         self._fleet = Fleet(registration, session.places(registration.devices), session.host, RayActorProcess)
 
     def new_world(
@@ -65,4 +71,5 @@ class RayEngine:
     def close(self) -> None:
         """End all processes, and let Ray forget the transport."""
         self._fleet.stop()
+        self._leaving.close()
         self._registry.hide_from_ray()

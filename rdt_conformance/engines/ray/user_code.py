@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rdt_conformance.engines.base import Lane
 from rdt_conformance.engines.reference.context import inside
 from rdt_conformance.engines.untyped import the_ray
+from rdt_conformance.ray_interface import installed_interface
 
 if TYPE_CHECKING:
     from rdt_conformance.engines.reference.worker import Worker
@@ -33,10 +34,11 @@ def get(worker: Worker, timeout: float | None, through_store: bool, buffers: int
 
 
 def get_onto(worker: Worker, device: str, timeout: float | None, ref: Any) -> int:
-    """Get an object onto a device and keep it."""
-    from ray.experimental.rdt.rdt_manager import set_target_device_for_ref
+    """Get an object onto a device and keep it. Before Ray 2.58 none can be named: it arrives on that of the source."""
+    if installed_interface().target_devices:
+        from ray.experimental.rdt.rdt_manager import set_target_device_for_ref
 
-    set_target_device_for_ref(ref, device)
+        set_target_device_for_ref(ref, device)
     return worker.keep(the_ray().get([ref], timeout=timeout))
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rdt_conformance.engines.base import DRIVER, Lane
 from rdt_conformance.engines.reference.work import dump, load
+from rdt_conformance.ray_interface import no_buffers
 
 if TYPE_CHECKING:
     from rdt_conformance.engines.reference.worker import Worker
@@ -49,8 +50,8 @@ def send(worker: Worker, transport: str, obj_id: str, tensors: int, metadata: by
 
 
 def recv(worker: Worker, transport: str, obj_id: str, metadata: bytes, comm: bytes, buffers: int | None) -> int:
-    """recv_multiple_tensors; keeps what arrived. Without buffers the argument is left out, as Ray does."""
-    extra = () if buffers is None else (worker.held[buffers],)
+    """recv_multiple_tensors; keeps what arrived. Without buffers it is called as the installed Ray does."""
+    extra = no_buffers() if buffers is None else (worker.held[buffers],)
     arguments = (obj_id, load(metadata), load(comm), *extra)
     return worker.keep(worker.call(transport, "recv_multiple_tensors", *arguments, obj_id=obj_id))
 

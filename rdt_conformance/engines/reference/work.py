@@ -13,6 +13,7 @@ from rdt_conformance import pickling
 from rdt_conformance.engines.reference import packing
 from rdt_conformance.engines.reference.errors import ProtocolError
 from rdt_conformance.history import describe_error
+from rdt_conformance.ray_interface import no_buffers
 
 if TYPE_CHECKING:
     from rdt_conformance.engines.reference.worker import Worker
@@ -171,7 +172,8 @@ def receive(worker: Worker, obj_id: str, metadata: bytes, communicator: bytes, t
     """The destination's half of a transfer. A failure is kept for the consumer and also told to the monitor."""
     try:
         described = load(metadata)
-        tensors = worker.call(transport, "recv_multiple_tensors", obj_id, described, load(communicator), obj_id=obj_id)
+        arguments = obj_id, described, load(communicator), *no_buffers()
+        tensors = worker.call(transport, "recv_multiple_tensors", *arguments, obj_id=obj_id)
         if not isinstance(tensors, Sequence):
             raise ProtocolError(f"received a {type(tensors).__name__}, not a list of tensors")
         if len(tensors) != len(described.tensor_meta):
