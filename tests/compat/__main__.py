@@ -94,7 +94,7 @@ def _environment(folder: Path, version: str) -> Path:
         raise CompatProblem(f"installing it did not end within {INSTALL_SECONDS:g} s")
     if status:
         told = [line for line in printed.splitlines() if line.startswith("ERROR:")] or printed.splitlines() or ["?"]
-        raise CompatProblem(f"it cannot be installed here: {told[-1].removeprefix('ERROR:').strip()}")
+        raise CompatProblem(f"it cannot be installed here: {told[0].removeprefix('ERROR:').strip()}")
     done.touch()
     return python
 
