@@ -18,12 +18,20 @@ def differences(failure: Failure) -> Iterator[str]:
         return
     yield from _some("instead of: ", [line for line in failure.example if line not in twin.example])
     yield from _some("it had:     ", [line for line in twin.example if line not in failure.example])
-    here, there = list(failure.history), list(twin.history)
-    alike = next((at for at, pair in enumerate(zip(here, there, strict=False)) if not _alike(*pair)), None)
-    if alike is None:
-        alike = min(len(here), len(there))
-    if alike < len(here):
-        yield f"step {here[alike].number} was:  {_told(there[alike]) if alike < len(there) else 'not there'}"
+    parting = parting_step(failure)
+    if parting is not None:
+        here, there = parting
+        yield f"step {here.number} was:  {_told(there) if there else 'not there'}"
+
+
+def parting_step(failure: Failure) -> tuple[Step, Step | None] | None:
+    """The first step of a failing history that the one that went well has not, and what that has in its place."""
+    there: Sequence[Step] = failure.twin.history if failure.twin else failure.history
+    for at, step in enumerate(failure.history):
+        other = there[at] if at < len(there) else None
+        if other is None or not _alike(step, other):
+            return step, other
+    return None
 
 
 def _some(label: str, lines: Sequence[str]) -> Iterator[str]:

@@ -10,10 +10,10 @@ from typing import Any
 
 from rdt_conformance.bench.results import CellResult
 from rdt_conformance.exposures import EXPOSURE
-from rdt_conformance.report import diagram
+from rdt_conformance.report import diagram, twins
 from rdt_conformance.report.charts import one_run
 from rdt_conformance.report.charts.marks import Chart, Missing, Table
-from rdt_conformance.results import CheckResult, Failure
+from rdt_conformance.results import CheckResult, Failure, Step
 from rdt_conformance.verdict import Exit
 from rdt_conformance.words import count, listed, worded
 
@@ -129,6 +129,11 @@ class Broken:
     def diagram(self) -> diagram.Diagram:
         """The history, laid out."""
         return diagram.draw(self.failure.history, self.marked)
+
+    @cached_property
+    def parting_step(self) -> tuple[Step, Step | None] | None:
+        """See `twins.parting_step`."""
+        return twins.parting_step(self.failure)
 
     @cached_property
     def twin_diagram(self) -> diagram.Diagram | None:
