@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from faulty_runs import GPU_TARGETS, TARGETS, engine_of
+from faulty_runs import GPU_TARGETS, SOAK_MINUTES, SOAK_TARGETS, TARGETS, engine_of
 from suite_run import ROOT, run_pytest_forked
 from test_tutorial import BLOCKS
 
@@ -29,6 +29,7 @@ PYTEST = {
     f"{MINE} --rdt-nodes=3": COLLECT,
     f"{MINE} --rdt-address=auto --rdt-nodes=2": COLLECT,
     f"{MINE} --benchmark-only": COLLECT,
+    f"{MINE} --rdt-profile=soak --rdt-minutes=30": COLLECT,
     "pytest --transport=new/transport.py:Mine --rdt-against=old/transport.py:Mine": COLLECT,
     "pytest --rdt-clauses": [],
     "pytest --rdt-list": [],
@@ -56,6 +57,7 @@ ELSEWHERE = {
     f"{MINE} --rdt-nodes=3": ("tests/test_nodes.py", "--rdt-nodes=3"),
     f"{MINE} --rdt-address=auto --rdt-nodes=2": ("tests/test_nodes.py", "--rdt-address="),
     f"{MINE} --benchmark-only": ("tests/test_bench_plugin.py", "--benchmark-only"),
+    f"{MINE} --rdt-profile=soak --rdt-minutes=30": ("tests/test_soak.py", '"--rdt-profile=soak", "--rdt-minutes=0.1"'),
     # On a machine with GPUs alone; what the second one says of Ray's transport is no matter of a test.
     f"{MINE} --rdt-devices=cuda": ("tests/gpu/test_gpu_faulty.py", "--rdt-devices=cuda"),
     "pytest --transport=ray:NCCL --rdt-engine=cluster,ray --rdt-devices=cuda": (
@@ -127,6 +129,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("command", PYTEST)
+@pytest.mark.usefixtures("not_side_by_side")
 def test_a_command_of_pytest(project: Path, command: str) -> None:
     added = PYTEST[command]
     done = run_pytest_forked(project, [*command.split()[1:], *added])
@@ -157,11 +160,14 @@ def test_what_make_would_do(command: str) -> None:
 
 
 def test_the_commands_for_faulty_transports_name_an_engine_that_catches_them() -> None:
-    """`test_faulty` runs the same checks of the same transports there; those for GPUs, ``tests/gpu``."""
+    """`test_faulty` runs the same checks of the same transports there; `tests/gpu` and `power` those that need more."""
     faults = known_faults()
-    assert {fault.target for fault in faults} == TARGETS.keys() | GPU_TARGETS.keys()
+    assert {fault.target for fault in faults} == TARGETS.keys() | GPU_TARGETS.keys() | SOAK_TARGETS.keys()
     for fault in faults:
         command = explain.command(contract.clause(fault.clause), fault)
+        if fault.target in SOAK_TARGETS:
+            assert command.endswith(f"--rdt-profile=soak --rdt-minutes={SOAK_MINUTES}")
+            continue
         assert f"--rdt-engine={engine_of(fault.target)}" in command
         assert ("--rdt-devices=cuda" in command) == (fault.target in GPU_TARGETS)
 
