@@ -262,10 +262,11 @@ def test_a_cache_that_had_no_time_to_fill_is_no_leak(transport: Transport) -> No
 
 
 def test_memory_for_a_thousand_objects_is_no_leak_before_it_had_time_to_fill() -> None:
-    kept: list[bytes] = []
+    kept: list[mmap.mmap] = []
 
     def cycle(number: int) -> None:
-        kept.append(os.urandom(256 << 10))
+        kept.append(mmap.mmap(-1, 256 << 10))  # bytes could come to lie where earlier tests have freed some
+        kept[-1].write(os.urandom(256 << 10))
         time.sleep(0.02)
 
     found = judge(cycle, most_cycles=100_000, payload_bytes=256 << 10, seconds=2)
