@@ -265,7 +265,8 @@ def test_memory_for_a_thousand_objects_is_no_leak_before_it_had_time_to_fill() -
     kept: list[mmap.mmap] = []
 
     def cycle(number: int) -> None:
-        kept.append(mmap.mmap(-1, 256 << 10))  # bytes could come to lie where earlier tests have freed some
+        # Bytes could come to lie where earlier tests have freed some.
+        kept.append(mmap.mmap(-1, 256 << 10, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
         kept[-1].write(os.urandom(256 << 10))
         time.sleep(0.02)
 
