@@ -87,7 +87,12 @@ def traceback_of(error: BaseException | None) -> str:
     while link is not None and id(link) not in seen:
         seen.add(id(link))
         link.stack = traceback.StackSummary.from_list(
-            [frame for frame in link.stack if not any(others in frame.filename for others in _OTHERS)]
+            [
+                # Without columns: to mark them source is parsed, which CPython before 3.11.5 cannot while others do.
+                traceback.FrameSummary(frame.filename, frame.lineno, frame.name, line=frame.line)
+                for frame in link.stack
+                if not any(others in frame.filename for others in _OTHERS)
+            ]
         )
         link = link.__cause__ or link.__context__
     return "".join(report.format()).rstrip() if report.stack else getattr(error, _NOTE, "")

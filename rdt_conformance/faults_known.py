@@ -6,6 +6,7 @@ Read and not imported, as that takes longer than everything else that is done fo
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from rdt_conformance import power
+
+_TRIES = 5
 
 
 @dataclass(frozen=True)
@@ -67,10 +70,22 @@ def _faults() -> list[Fault]:
     ]
 
 
+def _parsed(source: str) -> ast.Module:
+    """The syntax tree.
+
+    CPython before 3.11.5 cannot parse while another thread does (python/cpython#106905), and a thread that a transport
+    has left behind parses source to show where an error came from.
+    """
+    for _ in range(_TRIES):
+        with contextlib.suppress(SystemError):
+            return ast.parse(source)
+    return ast.parse(source)
+
+
 def _read(path: Path) -> Iterator[Fault]:
     source = path.read_text(encoding="utf-8")
     lines = source.splitlines()
-    tree = ast.parse(source)
+    tree = _parsed(source)
     classes = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
     for node in tree.body:
         found = _bound(node)

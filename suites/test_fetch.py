@@ -21,6 +21,7 @@ from rdt_conformance.payloads.watching import Fingerprint
 SIZES = (1 << 20, 8 << 20)
 """Bytes of the objects of which one is to be caught in flight."""
 TRIES = 4
+MOST_TRIES = 10
 """How often a size is tried."""
 TIMED_TRIES = 5
 """The same where one try may show nothing."""
@@ -157,12 +158,12 @@ def test_fetch_that_fails_does_no_harm_to_others(case: Case) -> None:
 @check("F7", situational=("F7",))
 def test_fetches_overlap(case: Case) -> None:
     """If one fetch is under way when its call has returned, so are two."""
-    under_way = 0
+    seen = in_a_row = 0
     for nbytes in SIZES:
-        under_way = 0
-        for number in range(TRIES):
+        seen = in_a_row = 0
+        for number in range(MOST_TRIES):
             (alone,) = _crowd(case, case.payload(nbytes, seed=number), 1)
-            under_way += alone.is_under_way("F7")
+            under_way = alone.is_under_way("F7")
             pair = _crowd(case, case.payload(nbytes, seed=number), 2)
             together = all([fetch.is_under_way("F7") for fetch in pair])
             for fetch in (alone, *pair):
@@ -170,8 +171,14 @@ def test_fetches_overlap(case: Case) -> None:
             if together:
                 case.witness("F7")
                 return
-    case.require(under_way < TRIES, "F7", f"one fetch was under way in each of {TRIES} tries, two at a time in none")
-    if not under_way:  # nothing is, so there is nothing to overlap
+            # On a busy machine one may be over by the time that it is looked at.
+            seen, in_a_row = seen + under_way, in_a_row + 1 if under_way else 0
+            if in_a_row == TRIES or (number + 1 == TRIES and not seen):
+                break
+    case.require(
+        in_a_row < TRIES, "F7", f"one fetch was under way {TRIES} times in a row, and two at a time were in no try"
+    )
+    if not seen:  # nothing is, so there is nothing to overlap
         case.witness("F7")
 
 
