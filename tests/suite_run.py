@@ -117,6 +117,7 @@ def run_pytest_forked(
 def _run_pytest(folder: Path, arguments: list[str], token: str | None, budget: Mapping[str, Any]) -> None:
     for name, usual in PROFILES.items():
         PROFILES[name] = replace(usual, **budget)
+    os.environ.pop("PYTEST_XDIST_WORKER", None)  # what runs in a worker of xdist is not that worker's
     os.chdir(folder)
     printed = os.open("printed", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(printed, sys.stdout.fileno())

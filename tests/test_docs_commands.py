@@ -129,7 +129,6 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("command", PYTEST)
-@pytest.mark.usefixtures("not_side_by_side")
 def test_a_command_of_pytest(project: Path, command: str) -> None:
     added = PYTEST[command]
     done = run_pytest_forked(project, [*command.split()[1:], *added])
