@@ -1,7 +1,7 @@
 """Every faulty transport is caught, by the check of the clause that it is named for, and the run ends by itself.
 
-To start the processes that some need takes ten times as long as everything else. Of these, every third is tried here,
-another third with each change, besides those whose text or whose checks have changed since ``reports/power.json`` was
+To start the processes that some need takes ten times as long as everything else. Of these, every sixth is tried here,
+another sixth with each change, besides those whose text or whose checks have changed since ``reports/power.json`` was
 made. That record is of runs of all of them, and `test_power` demands that it is up to date.
 """
 
@@ -20,7 +20,7 @@ from reference_transports.faulty import FAULTY, FILES, RIGHT_IN_ONE_PROCESS
 
 WITH_PROCESSES = sorted(target for target in TARGETS if engine_of(target) != "local")
 ON_RECORD = {tally.target for tally in power.load().values() if tally.clause and tally.text == text_of(tally.target)}
-TRIED = sorted({*TARGETS} - {*WITH_PROCESSES} | {*WITH_PROCESSES} - ON_RECORD | {*share(WITH_PROCESSES, of=3)})
+TRIED = sorted({*TARGETS} - {*WITH_PROCESSES} | {*WITH_PROCESSES} - ON_RECORD | {*share(WITH_PROCESSES, of=6)})
 
 
 def test_the_faults_are_spread_over_all_areas() -> None:
