@@ -1,4 +1,4 @@
-"""Every faulty transport is caught, by the check of the clause that it is named for, and the run ends by itself.
+"""Every faulty transport is caught, by the check of the clause that it is named for, and each run ends by itself.
 
 To start the processes that some need takes ten times as long as everything else. Of these, every sixth is tried here,
 another sixth with each change, besides those whose text or whose checks have changed since ``reports/power.json`` was
@@ -21,6 +21,10 @@ from reference_transports.faulty import FAULTY, FILES, RIGHT_IN_ONE_PROCESS
 WITH_PROCESSES = sorted(target for target in TARGETS if engine_of(target) != "local")
 ON_RECORD = {tally.target for tally in power.load().values() if tally.clause and tally.text == text_of(tally.target)}
 TRIED = sorted({*TARGETS} - {*WITH_PROCESSES} | {*WITH_PROCESSES} - ON_RECORD | {*share(WITH_PROCESSES, of=6)})
+
+SEEDS = (1, 2, 3)
+"""A run of these profiles is to catch nine out of ten, and the record says which it catches how often; here it is seen
+that each is caught at all, which one of three runs that try other things has to show."""
 
 
 def test_the_faults_are_spread_over_all_areas() -> None:
@@ -49,8 +53,14 @@ def no_files_stay() -> Iterator[None]:
 def test_caught(target: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     broken, engine = broken_by(target), engine_of(target)
     joined = None if engine == "local" else request.getfixturevalue("ray").address
-    run = run_checks(target, engine, tmp_path, needed_profile(target), address=joined)
-    assert broken.id in run.broken(), run.printed
+    run = None
+    for seed in SEEDS:
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        run = run_checks(target, engine, folder, needed_profile(target), seed, address=joined)
+        if broken.id in run.broken():
+            break
+    assert run is not None and broken.id in run.broken(), run and run.printed
     if broken.level is Level.MUST:
         assert run.status == 1, run.printed
 
