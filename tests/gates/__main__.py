@@ -3,8 +3,7 @@
     python -m tests.gates --runs=100
 
 One gate in two has a busy loop beside it. Slowness is planted as a busy wait for each byte, measured anew before each
-gate as a share of what the transport itself takes just then. Writes ``reports/gates.json``, of which
-``docs/benchmarks.md`` speaks.
+gate as a share of what the transport itself takes just then. Writes every gate into ``reports/gates.json``.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -90,18 +89,16 @@ class Gates:
     def _contests(self, spec: str, against: str, runs: int) -> Iterator[tuple[bool, Contests]]:
         target = resolve(spec)
         for first in range(0, runs, _GATES_OF_A_PAIR):
-            contests = Contests(
-                target, (), against, gated=True, seconds=self._seconds, seed=first, bench=lambda engine: _no_bench()
-            )
+            contests = Contests(target, (), against, gated=True, seconds=self._seconds, seed=first, bench=_no_bench)
             try:
                 for number in range(first, min(runs, first + _GATES_OF_A_PAIR)):
-                    with _load() if number % 2 else _nothing():
+                    with _load() if number % 2 else nullcontext():
                         yield bool(number % 2), contests
             finally:
                 contests.close()
 
 
-def _no_bench() -> Any:
+def _no_bench(engine: str) -> Any:
     raise AssertionError("no whole RDT is measured here")
 
 
@@ -123,11 +120,6 @@ def _load() -> Iterator[None]:
     finally:
         busy.kill()
         busy.wait()
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
 
 
 def main() -> None:

@@ -132,7 +132,6 @@ def in_flight(cells: Sequence[CellResult]) -> Chart | Missing:
         lambda _, row: row.goodput,
         say_x=("in flight", lambda number: f"{number:,.0f}"),
         say_y=("goodput", scale.in_rate),
-        mark=None,
     )
     (first, alone), (last, together) = found[0], found[-1]
     plot = Plot(
