@@ -102,7 +102,8 @@ class Soak:
                 self._calm += _segments(after) - _segments(before)
                 self._note(program, after)
                 before = after
-            if program.survives_deaths and time.monotonic() < until:
+            # Once at least, however short the time is: otherwise nothing is said of deaths.
+            if program.survives_deaths and (not program.deaths or time.monotonic() < until):
                 watch.forget(program.kill())
                 program.drop_everything()
                 program.warm_up()
