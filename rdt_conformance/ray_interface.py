@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import inspect
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import MethodType
@@ -86,6 +87,15 @@ def installed_interface() -> Interface:
     """That of the Ray that is installed."""
     minor = installed_version()
     return next((interface for interface in INTERFACES if minor in interface.versions), INTERFACES[-1])
+
+
+def survives_puts_of_nothing() -> bool:
+    """Whether a process outlives the end of a reference to an object without tensors that it put.
+
+    Ray does not register such an object, and its callback for the end of references does not find it. With Python 3.12
+    that error ends the process: see ``docs/findings/ray-2.60-core.md``.
+    """
+    return sys.version_info < (3, 12)
 
 
 def no_buffers() -> tuple[None, ...]:

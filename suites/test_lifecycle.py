@@ -95,7 +95,7 @@ def test_a_chain_of_actors_ends(case: Case) -> None:
     for after in actors[1:]:
         held = case.ok(after.consume(ref))
         case.arrived(held, payload)
-        ref = after.produce(held.part(0))
+        ref = after.produce(payload if case.bench.carries.refusal_to_pass_on else held.part(0))
 
 
 @check("L6")
@@ -149,8 +149,9 @@ def test_one_sided_delivery_needs_no_send(case: Case) -> None:
 
 @check("L9")
 def test_communicator_metadata_without_actors(case: Case) -> None:
-    destination, borrower = case.actors(2)
-    source = case.driver if case.driver_takes_part else borrower
+    destination, other = case.actors(2)
+    # Nobody receives what it made itself: Ray finds it in the process, and calls no transport.
+    source, borrower = (case.driver, other) if case.driver_takes_part else (other, destination)
     held = source.build(case.payload())
     obj_id, metadata = case.described(source, held)
     if installed_interface().driver_puts:

@@ -18,7 +18,7 @@ from rdt_conformance.target import type_name
 
 if TYPE_CHECKING:
     from rdt_conformance.checks.bench import Bench
-    from rdt_conformance.engines.world import Process, World
+    from rdt_conformance.engines.world import Held, Process, World
     from rdt_conformance.payloads.base import Payload
 
 T = TypeVar("T")
@@ -48,6 +48,8 @@ class Carries:
     driver_refusal: str = ""
     """The error that it raises where the driver shares or receives an object, if it carries between actors. That is for
     L12 to say, and other checks then leave the driver out."""
+    refusal_to_pass_on: str = ""
+    """The error with which it refuses to send what was received, as torch does with another process's GPU memory."""
     apart_only: str = ""
     """The error that it raises between actors that share a GPU, if it does and carries between others."""
 
@@ -76,6 +78,7 @@ def find_out(bench: Bench) -> Carries:
             return Carries()
         traits = prober.traits()
         driver_refusal = prober.driver_refusal() if plainest and bench.target.one_sided.value else ""
+        refusal_to_pass_on = prober.refusal_to_pass_on() if plainest else ""
     except (NeedsRayError, NoProcess):
         return Carries()
     finally:
@@ -84,7 +87,12 @@ def find_out(bench: Bench) -> Carries:
         avoid = frozenset(name for name, carried in traits.items() if not carried)
         apart_only = _apart_only(bench, prober.spread) if plainest else ""
         return Carries(
-            avoid, spread=prober.spread, further=further, driver_refusal=driver_refusal, apart_only=apart_only
+            avoid,
+            spread=prober.spread,
+            further=further,
+            driver_refusal=driver_refusal,
+            refusal_to_pass_on=refusal_to_pass_on,
+            apart_only=apart_only,
         )
     nothing = not any(traits.values())
     what = (
@@ -215,6 +223,19 @@ class _Prober:
             self.close()
         return ""
 
+    def refusal_to_pass_on(self) -> str:
+        """The error with which extract refuses what was received; empty if it takes that."""
+        world = self._world = self._world or self._bench.new_world(used=False, spread=self.spread)
+        _, destination = world.actors(2)
+        try:
+            received = self._received(world, self._bench.kind.simple(256))
+            self._value(destination.extract(world.new_object_id(), received))
+        except _Raised as raised:
+            return _in_words(raised.error)
+        except (Hung, ActorDiedError):
+            self.close()  # what becomes of a chain is for L6 to say
+        return ""
+
     def _fetched(self, world: World, source: Process, destination: Process) -> None:
         """Share an object as a put does, and receive it as a get does."""
         tensors = source.build(self._bench.kind.simple(256), self.device)
@@ -225,6 +246,9 @@ class _Prober:
         self._value(destination.wait(obj_id, request))
 
     def _round_trip(self, world: World, payload: Payload) -> bool:
+        return not self._received(world, payload).differences(payload)
+
+    def _received(self, world: World, payload: Payload) -> Held:
         """Extract, send and receive; the object is freed when the world is reset."""
         source, destination = world.actors(2)
         tensors = source.build(payload, self.device)
@@ -242,7 +266,7 @@ class _Prober:
         received = self._value(receiving)
         if sending is not None:
             self._value(sending)
-        return not received.differences(payload)
+        return received
 
     def _value(self, pending: Pending[T]) -> T:
         error = pending.error(self._seconds)

@@ -122,7 +122,8 @@ class Program:
 
     def share(self) -> None:
         """An actor returns tensors from a task: new ones, or what has arrived there."""
-        holder = self._draw([None, *self._arrived]) if self._arrived else None
+        passes_on = not self._case.bench.carries.refusal_to_pass_on
+        holder = self._draw([None, *self._arrived]) if self._arrived and passes_on else None
         if holder is not None:
             source, shared, held = holder
             self._case.tell(f"{source.name} returns what it received of {shared.name}, as {self._next_name()}")

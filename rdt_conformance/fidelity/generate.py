@@ -50,9 +50,11 @@ from rdt_conformance.fidelity.steps import (
     Trouble,
     WaitFreed,
 )
+from rdt_conformance.ray_interface import survives_puts_of_nothing
 
 T = TypeVar("T")
 
+_WITH_TENSORS = tuple(shape for shape in Shape if shape is not Shape.NONE)
 A_MOMENT = 0.05
 """Seconds that a process waits for what does not happen."""
 LONG = 10.0
@@ -154,7 +156,8 @@ class _Draft:
         return Fail(made.name, actor)
 
     def _put(self) -> None:
-        value = self._build(self._process() if self._traits.ray.driver_puts else self._actor())
+        process = self._process() if self._traits.ray.driver_puts else self._actor()
+        value = self._build(process, None if survives_puts_of_nothing() else self._one_of(_WITH_TENSORS))
         made = Object(
             next(self._object_names), value.process, value.process, value.name, value.shape, empty=value.empty
         )
@@ -271,8 +274,7 @@ class _Draft:
     def _while_busy(self) -> None:
         """Objects that are passed on, dropped or both before they exist."""
         actor = self._actor()
-        shapes = [shape for shape in Shape if shape is not Shape.NONE]
-        values = [self._build(actor, self._one_of(shapes)) for _ in range(self._random.randint(1, 2))]
+        values = [self._build(actor, self._one_of(_WITH_TENSORS)) for _ in range(self._random.randint(1, 2))]
         made_before = len(self._objects)
         steps: list[Simple] = [self._returned(value) for value in values]
         if self._chance(0.2):

@@ -23,7 +23,7 @@ _CELLS = 4096
 """How many cells are registered at once."""
 _MOST_PEERS = 1024
 """How many peers are known at a time, unless more are in use."""
-_MOST_TOLD = 4 << 20
+_MOST_TOLD = 256 << 10
 """How many bytes of sections NIXL is told of a peer before it is made to forget it all: it keeps six times as much."""
 _MOST_RETIRED = 1 << 20
 """How many bytes of sections of its own memory a process keeps for later."""

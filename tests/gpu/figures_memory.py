@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import gpu_recipes as recipes
+import torch
 from figures_nccl import both_halves
 from gpu_actors import MAIN, SOON, collect, differences, drop, extract, in_use, receive
 from gpu_measuring import COMM, CUDA_IPC, MIB, NCCL, NIXL, actors
@@ -15,6 +16,9 @@ def memory() -> dict[str, Any]:
     """GPU memory that is in use, on each side, after 100 cycles and after 1,000."""
     result = {}
     for name, transport in {"cuda_ipc": CUDA_IPC, "nccl": NCCL, "nixl": NIXL}.items():
+        if name == "nccl" and torch.cuda.device_count() < 2:
+            result[name] = "not measured: there is one GPU"
+            continue
         with actors(transport, "0", "1" if name == "nccl" else "0") as pair:
             used = []
             for turn in range(1, 1001):

@@ -22,6 +22,7 @@ LOADS = {
     "1,000 of one storage": partial(recipes.split, 1000),
     "1,000 of one allocation": partial(recipes.alike, 1000),
 }
+PLACES = {"same GPU": ("0", "0"), "another GPU": ("0", "1")}
 
 
 def timed_extract(inside: Inside, obj_id: str) -> tuple[Any, float]:
@@ -140,7 +141,10 @@ class RaysNixl(NixlTensorTransport):
 def nixl() -> dict[str, Any]:
     """The transport beside a raw read of registered memory, and beside Ray's own; into target buffers."""
     result: dict[str, Any] = {}
-    for place, gpus in {"same GPU": ("0", "0"), "another GPU": ("0", "1")}.items():
+    for place, gpus in PLACES.items():
+        if torch.cuda.device_count() < len({*gpus}):
+            result[place] = "not measured: there is one GPU"
+            continue
         with actors(NIXL, *gpus) as pair, actors("figures_one_sided:RaysNixl", *gpus) as rays:
             for size in (MIB, 64 * MIB, GIB):
                 recipe, buffers = partial(recipes.numbers, size), partial(recipes.zeros, size)

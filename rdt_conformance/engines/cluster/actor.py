@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import sys
@@ -38,6 +39,7 @@ from rdt_conformance.engines.reference.threads import ThreadHost
 from rdt_conformance.engines.reference.worker import Settings, Worker
 from rdt_conformance.history import Recorder
 from rdt_conformance.observe import Resources, Watch
+from rdt_conformance.payloads import kind_for
 
 GROUPS = {Lane.MAIN: None, Lane.SYSTEM: "_ray_system", Lane.ERROR: "_ray_system_error", Lane.IO: "rdt_io"}
 """Ray's concurrency group for each lane. The first three are Ray's own; no Ray thread of a worker can be borrowed for
@@ -87,6 +89,7 @@ class ActorProcess:
         except Exception as error:
             problem = describe(error)
         else:
+            _load_payloads(self._registration)
             _set_up_gpus(self._registration)
         self._channel = Channel(connection, self._answered, _leave)
         self._outside = _Outside(self._channel)
@@ -221,6 +224,12 @@ def _load(orders: Orders) -> Registration:
         if not orders.by_value:
             raise
         return pickling.loads(orders.by_value)
+
+
+def _load_payloads(registration: Registration) -> None:
+    """Import what tensors are built with, which can take longer than a call may where the machine is busy."""
+    with contextlib.suppress(ValueError):  # the author's own kind comes with the first payload
+        kind_for(registration.data_type)
 
 
 def _set_up_gpus(registration: Registration) -> None:

@@ -1,0 +1,26 @@
+"""What keeps the contract in a rare way passes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import unusual
+from check_run import bench_of, run_check
+from suite_run import run_suite_forked
+
+
+@pytest.mark.parametrize("name", ["NeverToItself", "NeverPassesOn"])
+def test_it_passes_everything(name: str, tmp_path: Path) -> None:
+    run = run_suite_forked(tmp_path, f"{unusual.__file__}:{name}", "--rdt-engine=local", "--rdt-profile=quick")
+    assert run.status == 0, run.printed
+
+
+@pytest.mark.parametrize("driver_refusal", ["", "no GPU"])
+def test_communicators_without_actors_are_tried_between_processes(driver_refusal: str) -> None:
+    bench = bench_of(unusual.NeverToItself, torch.Tensor)
+    bench.carries = replace(bench.carries, driver_refusal=driver_refusal)
+    result = run_check(bench, "test_communicator_metadata_without_actors")
+    assert result.outcome == "passed", result.failures

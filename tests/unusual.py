@@ -1,0 +1,80 @@
+"""Transports that keep the contract in a way that is rare: none may be told to break anything."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from ray.experimental import CommunicatorMetadata, TensorTransportMetadata
+
+from reference_transports.inline import InlineMetadata, InlineTransport
+
+
+@dataclass
+class _Signed(InlineMetadata):
+    """Metadata that tell who made them."""
+
+    maker: str = ""
+
+
+class NeverToItself(InlineTransport):
+    """Cannot receive what it sent, as GPU events of other processes cannot be opened by their own.
+
+    Ray never asks for it: a process that has an object takes it from there.
+    """
+
+    def __init__(self) -> None:
+        self._name = uuid.uuid4().hex
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+        plain = super().extract_tensor_transport_metadata(obj_id, rdt_object)
+        parts = {field.name: getattr(plain, field.name) for field in dataclasses.fields(plain)}
+        return _Signed(**parts, maker=self._name)
+
+    def recv_multiple_tensors(
+        self,
+        obj_id: str,
+        tensor_transport_metadata: TensorTransportMetadata,
+        communicator_metadata: CommunicatorMetadata,
+        target_buffers: list[Any] | None = None,
+    ) -> list[Any]:
+        if getattr(tensor_transport_metadata, "maker", "") == self._name:
+            raise RuntimeError(f"{obj_id} was sent by the process that is to receive it")
+        return super().recv_multiple_tensors(obj_id, tensor_transport_metadata, communicator_metadata, target_buffers)
+
+
+class NeverPassesOn(InlineTransport):
+    """Refuses to send tensors that it has received, as torch does with GPU memory of another process."""
+
+    def __init__(self) -> None:
+        self._received: list[weakref.ref[Any]] = []
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+        alive = [tensor for each in list(self._received) if (tensor := each()) is not None]
+        if {_memory(tensor) for tensor in alive} & {_memory(tensor) for tensor in rdt_object} - {0}:
+            raise ValueError("a tensor was received from another process: clone it first")
+        return super().extract_tensor_transport_metadata(obj_id, rdt_object)
+
+    def recv_multiple_tensors(
+        self,
+        obj_id: str,
+        tensor_transport_metadata: TensorTransportMetadata,
+        communicator_metadata: CommunicatorMetadata,
+        target_buffers: list[Any] | None = None,
+    ) -> list[Any]:
+        tensors = super().recv_multiple_tensors(
+            obj_id, tensor_transport_metadata, communicator_metadata, target_buffers
+        )
+        if target_buffers is None:
+            alive = [each for each in self._received if each() is not None]
+            self._received = [*alive, *map(weakref.ref, tensors)]
+        return tensors
+
+
+def _memory(tensor: Any) -> int:
+    """The address of the memory that a tensor lies in; 0 if it has none."""
+    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided and tensor.numel() else 0
