@@ -153,19 +153,19 @@ def test_freeing_in_the_middle_of_a_fetch(case: Case) -> None:
 
 @check("G8", situational=("G8",))
 def test_memory_that_is_allocated_again_in_another_size(case: Case) -> None:
-    sizes = case.draw(st.lists(st.integers(1, 20_000), min_size=2, max_size=4, unique=True), "bytes")
+    sizes = case.draw(st.lists(st.integers(1, 20_000), min_size=3, max_size=5, unique=True), "bytes")
     way = case.draw(_ways(case), "received as")
     source, destination = case.actors(2)
     room = source.make(case.kind.room, case.payload(max(sizes)), case.bench.device)
-    addresses = set()
+    addresses = []
     for seed, size in enumerate(sizes):
         payload = case.payload(size, seed=seed)
         tensors = room.derive(case.kind.build_in, payload)
-        addresses.add(tensors.apply(_address, case.kind.fingerprint))
+        addresses.append(tensors.apply(_address, case.kind.fingerprint))
         shared = _share(case, source, payload, tensors, "G8")
         case.arrived(_receive(case, shared, destination, way), payload)
         _free(case, shared)
-    if len(addresses) == 1:
+    if len({*addresses}) < len(addresses):
         case.witness("G8")
 
 

@@ -14,8 +14,9 @@ from rdt_conformance.checks import Case, check
 from rdt_conformance.checks.attempts import BOTH, FETCH, GIVEN_UP, RECEIVE, RECEIVE_ALONE, Attempt, complete_ways
 from rdt_conformance.checks.moves import transfer
 from rdt_conformance.engines.reference.worker import Settings
-from rdt_conformance.engines.world import Process
+from rdt_conformance.engines.world import Held, Process
 from rdt_conformance.exposures import EXPOSURE, USER
+from rdt_conformance.observe.devices import DRIVERS_FILES
 from rdt_conformance.observe.exposure import Exposed, exposure, of_files
 from rdt_conformance.observe.proc import Thing
 from rdt_conformance.observe.resources import SHARED_MEMORY_FILES, TEMPORARY_FILES, Watch
@@ -148,7 +149,10 @@ def _receiving_ways(case: Case) -> list[str]:
 
 
 def _lost_in_the_middle(case: Case, source: Process, destination: Process, way: str) -> Attempt:
-    """A transfer whose receiver was killed; R2 has been witnessed if it was in flight for certain."""
+    """A transfer whose receiver was killed; R2 has been witnessed if it was in flight for certain.
+
+    What lies in the source's memory has not been moved anywhere, and is in use for as long as the receiver lives.
+    """
     for number in range(TRIES):
         attempt = Attempt.of_new_object(case, source, destination, way, case.payload(HUGE, seed=number))
         before = destination.run(_memory_in_use).result()
@@ -159,12 +163,26 @@ def _lost_in_the_middle(case: Case, source: Process, destination: Process, way: 
             caught = stopped and not attempt.main_call.wait(NOT_JUST_LATE)
             if caught:
                 case.witness("R2")
-            if caught or number == TRIES - 1:
                 destination.kill()
                 return attempt
-        attempt.complete("L1")
+        received = attempt.complete("L1")
+        if number == TRIES - 1:
+            if _lies_in_the_source(case, attempt, received):
+                case.witness("R2")
+            destination.kill()
+            return attempt
         attempt.free()
     raise AssertionError("TRIES is 0")
+
+
+def _lies_in_the_source(case: Case, attempt: Attempt, received: Held) -> bool:
+    """Whether what is written into received tensors is seen in those that were sent."""
+    if received.apply(case.kind.traits, case.bench.device):
+        return False  # it cannot all be written
+    received.apply(case.kind.overwrite, attempt.payload.inverse())
+    lies_there = bool(attempt.tensors.differences(attempt.payload))
+    received.apply(case.kind.overwrite, attempt.payload)
+    return lies_there
 
 
 def _wait_for_some_of_it(attempt: Attempt, memory: int, seconds: float) -> None:
@@ -206,7 +224,8 @@ def _left_by_a_killed_pair(case: Case) -> set[str]:
 
 def _files(watch: Watch) -> set[Thing]:
     """What has been put into shared memory or among the temporary files."""
-    return {thing for kind in (SHARED_MEMORY_FILES, TEMPORARY_FILES) for thing in watch.appeared(kind)}
+    appeared = {thing for kind in (SHARED_MEMORY_FILES, TEMPORARY_FILES) for thing in watch.appeared(kind)}
+    return {thing for thing in appeared if not thing.text.startswith(DRIVERS_FILES)}
 
 
 def _helpers(worker: Any) -> list[tuple[int, float]]:

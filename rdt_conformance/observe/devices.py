@@ -5,8 +5,14 @@ Nothing here sets a GPU up: a process that has not used one yet holds nothing th
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from pathlib import Path
 from typing import Any
+
+DRIVERS_FILES = "/dev/shm/cuda.shm."
+"""How the paths begin under which CUDA's driver shares events. The file of a process that is killed stays, whatever the
+transport; it holds no data."""
 
 
 def used_torch() -> Any:
@@ -51,3 +57,10 @@ def give_back_cached() -> None:
         torch.cuda.synchronize()
         torch.cuda.ipc_collect()
         torch.cuda.empty_cache()
+
+
+def remove_drivers_files(process: int) -> None:
+    """Remove what CUDA's driver had for a process that has been killed."""
+    for path in Path("/dev/shm").glob(f"{Path(DRIVERS_FILES).name}*.{process:x}.*"):
+        with contextlib.suppress(OSError):
+            path.unlink()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -163,4 +164,7 @@ def nixl() -> dict[str, Any]:
                     "x raw": round(raw["median_us"] / own["median_us"], 3),
                     "x Ray's": round(theirs["median_us"] / own["median_us"], 3),
                 }
+                print(
+                    place, size // MIB, "MiB", own, raw, theirs, file=sys.stderr, flush=True
+                )  # the next may take long
     return result

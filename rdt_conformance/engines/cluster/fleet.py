@@ -25,6 +25,7 @@ from rdt_conformance.engines.cluster.channel import Channel, Hello, this_machine
 from rdt_conformance.engines.places import Place, Places
 from rdt_conformance.engines.reference.registry import Registration
 from rdt_conformance.engines.untyped import the_ray
+from rdt_conformance.observe.devices import remove_drivers_files
 
 START_SECONDS = 180.0
 """For a process to be there. On a loaded machine Ray, which runs workers at low priority, takes a minute."""
@@ -66,6 +67,7 @@ class Remote:
         if self.process is not None:
             with contextlib.suppress(psutil.Error):
                 self.process.wait(END_SECONDS)
+            remove_drivers_files(self.process.pid)
         self.channel.close()
 
 
