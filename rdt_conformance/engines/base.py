@@ -53,6 +53,9 @@ class Patience:
 
     call: float = 10.0
     """One call, or one complete transfer, of a small object."""
+    own: float = 30.0
+    """What the harness does in a process: it builds and compares, and imports what that takes. Longer than a call of
+    the transport may take, which would otherwise be blamed for it."""
     abort: float = 5.0
     """From an abort to the end of the call it interrupts (A1, A2)."""
     per_gib: float = 20.0
@@ -61,6 +64,10 @@ class Patience:
     def for_bytes(self, nbytes: int) -> float:
         """The bound for moving `nbytes`."""
         return self.call + self.per_gib * nbytes / 2**30
+
+    def for_own(self, nbytes: int) -> float:
+        """The bound for building or looking at `nbytes`."""
+        return self.own + self.per_gib * nbytes / 2**30
 
 
 class Hung(BaseException):

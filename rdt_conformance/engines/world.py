@@ -43,7 +43,7 @@ class Held:
     key: int
 
     def apply(
-        self, function: Callable[..., Any], *args: Any, lane: Lane = Lane.MAIN, seconds: float = Patience.call
+        self, function: Callable[..., Any], *args: Any, lane: Lane = Lane.MAIN, seconds: float = Patience.own
     ) -> Any:
         """What `function(value, *args)` returns in that process. Function, arguments and result are picklable."""
         what = getattr(function, "__name__", "apply")
@@ -51,7 +51,7 @@ class Held:
 
     def differences(self, *payloads: Recipe) -> list[str]:
         """How the kept tensors differ from what was sent; with several payloads, how the kept objects do, in order."""
-        seconds = _COMPARING * Patience().for_bytes(sum(payload.nbytes for payload in payloads))
+        seconds = Patience().for_own(_COMPARING * sum(payload.nbytes for payload in payloads))
         if len(payloads) == 1:
             return self.apply(_differences, payloads[0], seconds=seconds)
         return self.apply(_differences_of_each, payloads, seconds=seconds)
@@ -90,9 +90,9 @@ class Process:
 
     def keep(self, function: Callable[..., Any], *args: Any) -> Held:
         """Run `function(worker, *args)` and keep what it returns here."""
-        return Held(self, self.run(_run_and_keep, function, args, what=function.__name__).result())
+        return Held(self, self.run(_run_and_keep, function, args, what=function.__name__).result(Patience.own))
 
-    def make(self, function: Callable[..., Any], *args: Any, seconds: float = Patience.call) -> Held:
+    def make(self, function: Callable[..., Any], *args: Any, seconds: float = Patience.own) -> Held:
         """Keep what plain `function(*args)` returns when called in this process."""
         return Held(self, self.run(user_code.build_and_keep, function, args, what="build").result(seconds))
 
@@ -129,7 +129,7 @@ class Process:
 
     def build(self, payload: Recipe, device: str | None = None) -> Held:
         """Tensors that this process has and has not shared yet, on the world's device if no other is named."""
-        return self.make(payload.build, device or self.world.device, seconds=Patience().for_bytes(payload.nbytes))
+        return self.make(payload.build, device or self.world.device, seconds=Patience().for_own(payload.nbytes))
 
     def produce(self, what: Recipe | Held | Exception, device: str | None = None) -> Ref:
         """Have a task of this actor return tensors (or raise); the driver owns the object. For `device` see `build`."""

@@ -156,7 +156,8 @@ class _Draft:
         return Fail(made.name, actor)
 
     def _put(self) -> None:
-        process = self._process() if self._traits.ray.driver_puts else self._actor()
+        by_driver = self._traits.driver_puts and self._traits.ray.driver_puts
+        process = self._process() if by_driver else self._actor()
         value = self._build(process, None if survives_puts_of_nothing() else self._one_of(_WITH_TENSORS))
         made = Object(
             next(self._object_names), value.process, value.process, value.name, value.shape, empty=value.empty

@@ -19,6 +19,8 @@ class Traits:
     """Whether Ray can check and make target buffers of its data type."""
     survives: bool = True
     """Whether the others can go on when an actor has died; not so in a collective group."""
+    driver_puts: bool = True
+    """Whether the driver can put an object; Ray may not survive it if the transport refuses that."""
     ray: Interface = INTERFACES[-1]
     """What Ray can do, where versions differ."""
 

@@ -106,6 +106,7 @@ class Study:
             can_abort=bool(target.can_abort.value),
             fits_buffers=target.data_type.value is torch.Tensor,
             survives=groups_for(ray.registration) is None,
+            driver_puts=not ray.carries.driver_refusal,
             ray=installed_interface(),
         )
 
