@@ -16,7 +16,7 @@ from rdt_conformance.checks.moves import transfer
 from rdt_conformance.engines.reference.worker import Settings
 from rdt_conformance.engines.world import Held, Process
 from rdt_conformance.exposures import EXPOSURE, USER
-from rdt_conformance.observe.devices import DRIVERS_FILES
+from rdt_conformance.observe.devices import DRIVERS_FILES, tensor_bytes
 from rdt_conformance.observe.exposure import Exposed, exposure, of_files
 from rdt_conformance.observe.proc import Thing
 from rdt_conformance.observe.resources import SHARED_MEMORY_FILES, TEMPORARY_FILES, Watch
@@ -194,7 +194,7 @@ def _wait_for_some_of_it(attempt: Attempt, memory: int, seconds: float) -> None:
 
 
 def _memory_in_use(worker: Any) -> int:
-    return psutil.Process().memory_info().rss
+    return psutil.Process().memory_info().rss + tensor_bytes()
 
 
 def _works(case: Case, source: Process, destination: Process, clause: str) -> None:

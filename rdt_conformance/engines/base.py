@@ -65,7 +65,7 @@ class Patience:
         """The bound for moving `nbytes`."""
         return self.call + self.per_gib * nbytes / 2**30
 
-    def for_own(self, nbytes: int) -> float:
+    def for_own(self, nbytes: float) -> float:
         """The bound for building or looking at `nbytes`."""
         return self.own + self.per_gib * nbytes / 2**30
 
