@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import shutil
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ PACKAGES = ("ray", "torch", "numpy", "nixl", "hypothesis", "pytest")
 VARIABLES = re.compile(r"(UCX|NCCL|RAY)_")
 PRIVATE = re.compile(r"PASS|TOKEN|SECRET|KEY|CRED|AUTH|CONFIG")
 """Variables that may carry a secret (``RAY_JOB_CONFIG_…`` holds the user's whole environment): reports are shared."""
+_SECONDS = 20
+"""What the driver may take to say which GPUs there are."""
 
 
 def environment() -> dict[str, Any]:
@@ -32,6 +35,7 @@ def environment() -> dict[str, Any]:
         "kernel": platform.release(),
         "cpu": _cpu_model(),
         "cores": _usable_cores(),
+        "gpus": list(gpus()),
         "memory": _memory(),
         "shared_memory": _size_of("/dev/shm"),
         "load_average": [round(load, 2) for load in os.getloadavg()] if hasattr(os, "getloadavg") else None,
@@ -46,7 +50,8 @@ def environment() -> dict[str, Any]:
 
 def fingerprint(told: Mapping[str, Any]) -> list[Any]:
     """What has to be the same in two environments for times to be compared."""
-    return [told.get(name) for name in ("cpu", "cores", "memory", "kernel", "python", "packages", "variables")]
+    told = {"gpus": [], **told}  # reports from before there was such an entry
+    return [told.get(name) for name in ("cpu", "cores", "gpus", "memory", "kernel", "python", "packages", "variables")]
 
 
 @functools.cache
@@ -65,6 +70,18 @@ def _cpu_model() -> str:
     except OSError:
         found = None
     return found.group(1) if found else platform.processor() or platform.machine()
+
+
+@functools.cache
+def gpus() -> tuple[str, ...]:
+    """The NVIDIA GPUs of this machine with their driver, as ``nvidia-smi`` names them; none where that is not there."""
+    question = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(question, capture_output=True, text=True, timeout=_SECONDS, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    rows = [line.partition(", ") for line in answer.splitlines() if line.strip()]
+    return tuple(f"{name}, driver {driver}" for name, _, driver in rows)
 
 
 def _usable_cores() -> int:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from rdt_conformance import paths
-from rdt_conformance.environment import environment
+from rdt_conformance.environment import environment, gpus
 
 
 def test_the_environment_is_json_and_tells_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,6 +24,17 @@ def test_the_environment_is_json_and_tells_no_secrets(monkeypatch: pytest.Monkey
     assert "MY_RAY_THING" not in found["variables"]
     assert found["packages"]["pytest"] == pytest.__version__
     assert found["cores"] >= 1
+
+
+def test_gpus_are_named_as_the_driver_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gpus.__wrapped__() == ()
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 'NVIDIA H200, 580.159.04'\necho 'NVIDIA H200, 580.159.04'\n")
+    tool.chmod(0o755)
+    assert gpus.__wrapped__() == ("NVIDIA H200, driver 580.159.04",) * 2
+    tool.write_text("#!/bin/sh\nexit 9\n")
+    assert gpus.__wrapped__() == ()
 
 
 def test_the_environment_imports_nothing_heavy() -> None:

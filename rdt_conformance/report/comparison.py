@@ -138,6 +138,7 @@ def _lines(of_runs: Sequence[Mapping[str, str]]) -> list[Line]:
 def _environment(run: RunView) -> dict[str, str]:
     environment = run.environment
     plain = {name: str(environment[name]) for name in ("profile", "seed", "python", "platform", "cpu", "cores")}
+    plain["gpus"] = "; ".join(environment.get("gpus", ()))
     packages = {name: version or "" for name, version in environment["packages"].items()}
     suite = {"rdt-conformance": run.header["suite_version"], "engines": listed(run.engines)}
     return suite | plain | packages | dict(environment.get("variables", {}))
