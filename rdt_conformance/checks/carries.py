@@ -224,17 +224,22 @@ class _Prober:
         return ""
 
     def refusal_to_pass_on(self) -> str:
-        """The error with which extract refuses what was received; empty if it takes that."""
+        """The error with which extract refuses what was received, if it takes what was not; else empty."""
         world = self._world = self._world or self._bench.new_world(used=False, spread=self.spread)
         _, destination = world.actors(2)
+        payload = self._bench.kind.simple(256)
         try:
-            received = self._received(world, self._bench.kind.simple(256))
-            self._value(destination.extract(world.new_object_id(), received))
-        except _Raised as raised:
-            return _in_words(raised.error)
+            received = self._received(world, payload)
+            refusing = destination.extract(world.new_object_id(), received)
+            if (error := refusing.error(self._seconds)) is None:
+                return ""
+            self._value(destination.extract(world.new_object_id(), destination.build(payload, self.device)))
+        except _Raised:
+            return ""
         except (Hung, ActorDiedError):
             self.close()  # what becomes of a chain is for L6 to say
-        return ""
+            return ""
+        return _in_words(error)
 
     def _fetched(self, world: World, source: Process, destination: Process) -> None:
         """Share an object as a put does, and receive it as a get does."""
