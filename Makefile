@@ -5,7 +5,8 @@
 #   make docs          the docs, into site/; a link to nowhere is an error
 #   make conformance TRANSPORT=mymodule:MyTransport PYTEST_ARGS=--rdt-profile=quick
 #   make power         how likely the suite catches what is wrong, for reports/power.json
-#   make gallery       real reports of all transports that need no GPU, for reports/gallery; GALLERY="tcp inline" for some
+#   make gallery       real reports of all transports that need no GPU, for reports/gallery; GALLERY="tcp inline" for some,
+#                      GALLERY=--devices=cuda for those that need one
 #   make compat        the suite on several versions of Ray; RAY_VERSIONS="2.57.0 2.60.0" picks them
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)

@@ -35,11 +35,12 @@ def test_the_list_tells_of_every_transport_and_the_page_compares_those_that_ther
     (place / "nixl").mkdir()
     (place / "nixl" / "report.json").write_text("{")
     told = gallery._index().read_text()
-    assert "| `tcp` | [report](tcp/report.html), [summary](tcp/summary.md) | Conformant, " in told
-    assert "| `ray:NIXL` | [report](ray-nixl/report.html), " in told
-    assert "| `gloo` |  | could not be made: it did not end within 1200 s |" in told
-    assert "| `nixl` |  | cannot be used any more: report.json: cut off or damaged at line 1" in told
-    assert "| `inline` |  | not made yet |" in told
+    assert "| `tcp` | cpu | [report](tcp/report.html), [summary](tcp/summary.md) | Conformant, " in told
+    assert "| `ray:NIXL` | cpu | [report](ray-nixl/report.html), " in told
+    assert "| `gloo` | cpu |  | could not be made: it did not end within 1200 s |" in told
+    assert "| `nixl` | cpu |  | cannot be used any more: report.json: cut off or damaged at line 1" in told
+    assert "| `inline` | cpu |  | not made yet |" in told
+    assert "| `cuda-ipc` | cuda |  | not made yet |" in told
     page = (place / "comparison.html").read_text()
     assert 'href="ray-nixl/report.html"' in page and "Latency by size" in page
 

@@ -47,10 +47,11 @@ class NeverToItself(InlineTransport):
         return super().recv_multiple_tensors(obj_id, tensor_transport_metadata, communicator_metadata, target_buffers)
 
 
-class NeverPassesOn(InlineTransport):
-    """Refuses to send tensors that it has received, as torch does with GPU memory of another process."""
+class NeverPassesOn(NeverToItself):
+    """And refuses to send tensors that it has received, as torch does with GPU memory of another process."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._received: list[weakref.ref[Any]] = []
 
     def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:

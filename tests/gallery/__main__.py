@@ -1,6 +1,9 @@
 """Real reports of the reference transports and of Ray's own, for ``reports/gallery``: one run after the other.
 
     python -m tests.gallery --profile=standard tcp ray:NIXL
+    python -m tests.gallery --devices=cuda cuda-ipc
+
+The second form is for a machine with GPUs: those that need two are told so by their own report.
 
 What is measured is only worth something on a machine that does nothing else meanwhile. A report that tells where this
 machine keeps things is not kept.
@@ -17,7 +20,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +35,13 @@ from rdt_conformance.verdict import Exit
 from rdt_conformance.words import listed
 
 GALLERY = ROOT / "reports" / "gallery"
+CPU, CUDA = "cpu", "cuda"
 TARGETS = (
     "inline", "shared-memory", "cross-memory", "socket-pull", "tcp", "gloo", "nixl", "ray:NIXL", "ray:GLOO",
 )  # fmt: skip
 """Those that work without a GPU."""
+GPU_TARGETS = ("cuda-ipc", "nccl", "nixl", "ray:CUDA_IPC", "ray:NCCL", "ray:NIXL")
+"""Those that carry GPU memory; on the engines where every actor has a GPU as Ray gives it."""
 SECONDS = 1200
 """What one run may take."""
 WHY_NOT = "why-not.txt"
@@ -54,18 +60,19 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended early"))  # the run at hand is ended too
     for target in options.targets:
         print(f"{target} ...", flush=True)
-        print(f"{target}: {_make(target, options.profile)}", flush=True)
+        print(f"{target}: {_make(target, options.profile, options.devices)}", flush=True)
     print(_index())
     return 0
 
 
-def _make(target: str, profile: str) -> str:
+def _make(target: str, profile: str, devices: str) -> str:
     """Put a report of one transport into the gallery, or the reason why there is none; in a line."""
-    place = GALLERY / _name(target)
+    place = GALLERY / _name(target, devices)
     with tempfile.TemporaryDirectory() as work:
         made = Path(work) / "report"
         try:
-            _run(target, profile, Path(work), made)
+            on_gpus = ["--rdt-devices=cuda", "--rdt-engine=cluster,ray"] if devices == CUDA else []
+            _run(target, [f"--rdt-profile={profile}", *on_gpus], Path(work), made)
             _demand_discretion(made)
         except NotMade as reason:
             made.mkdir(exist_ok=True)
@@ -77,16 +84,15 @@ def _make(target: str, profile: str) -> str:
     return _told(place)
 
 
-def _run(target: str, profile: str, work: Path, made: Path) -> None:
+def _run(target: str, options: Sequence[str], work: Path, made: Path) -> None:
     """Run the suite as a user does.
 
     Raises:
         NotMade: it came to no verdict.
     """
-    options = [f"--rdt-profile={profile}", f"--rdt-report={made}", "--rdt-seed=1"]
     with (work / "printed").open("w+") as printed:
         run = subprocess.Popen(
-            command(target, *options),
+            command(target, *options, f"--rdt-report={made}", "--rdt-seed=1"),
             cwd=work,
             env=environment(),
             stdout=printed,
@@ -136,23 +142,26 @@ def _index() -> Path:
     lines = [
         "# Real reports",
         "",
-        "Made by `make gallery`, which runs the suite on each transport that works without a GPU.",
+        "Made by `make gallery`, which runs the suite on each transport that works without a GPU, and with",
+        "`python -m tests.gallery --devices=cuda` on a machine that has some. What it ran on is told by each report.",
         *(["[All of them side by side](comparison.html).", ""] if len(reports) > 1 else [""]),
-        "| transport | | verdict |",
-        "|---|---|---|",
+        "| transport | memory | | verdict |",
+        "|---|---|---|---|",
     ]
-    for target in TARGETS:
-        place = GALLERY / _name(target)
+    for target, devices in _all():
+        place = GALLERY / _name(target, devices)
         pages = f"[report]({place.name}/report.html), [summary]({place.name}/summary.md)"
-        lines.append(f"| `{target}` | {pages if (place / 'report.html').is_file() else ''} | {_told(place)} |")
+        lines.append(
+            f"| `{target}` | {devices} | {pages if (place / 'report.html').is_file() else ''} | {_told(place)} |"
+        )
     path = GALLERY / "README.md"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 
 
 def _reports() -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    for target in TARGETS:
-        path = GALLERY / _name(target) / json_report.FILE_NAME
+    for target, devices in _all():
+        path = GALLERY / _name(target, devices) / json_report.FILE_NAME
         try:
             yield path, json_report.read(path)
         except ReportProblem:  # the list says so
@@ -174,18 +183,31 @@ def _told(place: Path) -> str:
     return f"{view.word}, {reached}; profile {view.environment['profile']}, {listed(view.engines)}"
 
 
-def _name(target: str) -> str:
-    return target.replace(":", "-").lower()
+def _all() -> list[tuple[str, str]]:
+    """Every transport, with the kind of memory that is sent."""
+    return [(target, CPU) for target in TARGETS] + [(target, CUDA) for target in GPU_TARGETS]
+
+
+def _name(target: str, devices: str) -> str:
+    plain = target.replace(":", "-").lower()
+    return plain if devices == CPU else f"{devices}-{plain}"
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.gallery", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("targets", nargs="*", metavar="TRANSPORT", help=f"default: {' '.join(TARGETS)}")
+    parser.add_argument(
+        "targets",
+        nargs="*",
+        metavar="TRANSPORT",
+        help=f"default: {' '.join(TARGETS)}; with GPUs: {' '.join(GPU_TARGETS)}",
+    )
+    parser.add_argument("--devices", choices=(CPU, CUDA), default=CPU, help="the memory that is sent (default: cpu)")
     parser.add_argument("--profile", default="standard", help="how much is tried (default: standard)")
     options = parser.parse_args()
-    if unknown := [target for target in options.targets if target not in TARGETS]:
-        parser.error(f"not in the gallery: {', '.join(unknown)}; choose from {', '.join(TARGETS)}")
-    options.targets = options.targets or TARGETS
+    known = GPU_TARGETS if options.devices == CUDA else TARGETS
+    if unknown := [target for target in options.targets if target not in known]:
+        parser.error(f"not in the gallery: {', '.join(unknown)}; choose from {', '.join(known)}")
+    options.targets = options.targets or known
     return options
 
 
