@@ -64,7 +64,7 @@ ELSEWHERE = {
         "docs/findings/ray-2.60-gpu.md",
         "--transport=ray:NAME --rdt-engine=cluster,ray --rdt-devices=cuda",
     ),
-    "python tests/gpu/figures.py nccl abort cuda_ipc memory ray --out=DIR": ("tests/gpu/figures.py", "__main__"),
+    "python tests/gpu/figures.py nccl abort cuda_ipc nixl memory ray --out=DIR": ("tests/gpu/figures.py", "__main__"),
 }
 """Commands that something else executes, or the same with other names: which file, and what stands in it there."""
 
