@@ -11,6 +11,8 @@ from reference_transports.inline import InlineTransport
 from reference_transports.socket_pull import SocketPullTransport
 
 _MANY = 50
+_SEVERAL = 20
+"""One process receives some dozens of objects in a minute, fewer after a death."""
 
 
 @breaks("G1", soak=True)
@@ -29,8 +31,8 @@ class ForgetsOneSegmentInFifty(InlineTransport):
 
 
 @breaks("R2", soak=True)
-class LosesOneObjectInFiftyAfterADeath(SocketPullTransport):
-    """Once a process that it knew has died, it refuses to look for every fiftieth object that it receives."""
+class LosesOneObjectInTwentyAfterADeath(SocketPullTransport):
+    """Once a process that it knew has died, it refuses to look for every twentieth object that it receives."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +40,7 @@ class LosesOneObjectInFiftyAfterADeath(SocketPullTransport):
         self._mourning = False
 
     def recv_multiple_tensors(self, obj_id: str, metadata: Any, communicator: Any, target_buffers: Any = None) -> Any:
-        if self._mourning and next(self._numbers) % _MANY == 0:
+        if self._mourning and next(self._numbers) % _SEVERAL == 0:
             raise LookupError("there is no such object")
         try:
             return super().recv_multiple_tensors(obj_id, metadata, communicator, target_buffers)
