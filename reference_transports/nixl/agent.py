@@ -23,9 +23,10 @@ _CELLS = 4096
 """How many cells are registered at once."""
 _MOST_PEERS = 1024
 """How many peers are known at a time, unless more are in use."""
-_MOST_TOLD = 256 << 10
-"""How many bytes of sections NIXL is told of a peer before it is made to forget it all: it keeps six times as much."""
-_MOST_RETIRED = 1 << 20
+_MOST_TOLD = 64 << 10
+"""How many bytes of sections NIXL is told of a peer before it is made to forget it all: it keeps six times as much. A
+section has 250 bytes and more, and to get to know the peer anew takes some milliseconds."""
+_MOST_RETIRED = 64 << 10
 """How many bytes of sections of its own memory a process keeps for later."""
 
 _SEGMENTS = {"cpu": "DRAM", "cuda": "VRAM"}
