@@ -275,3 +275,10 @@ def test_patterns_are_verified_on_every_side(here: Any, faulty: str, pattern: st
     wrong.cycle(1)
     assert "of tensor 0 is 0x" in wrong.wrong(1)
     wrong.close()
+
+
+@pytest.mark.filterwarnings("error")
+def test_contents_are_put_on_other_devices_without_a_warning() -> None:
+    """A meta tensor stands for the GPU: nothing can be written into it, but it is written into in the same way."""
+    load = flat(1000)
+    Contents(load).fill([torch.empty(1000, dtype=torch.uint8, device="meta")], 1)

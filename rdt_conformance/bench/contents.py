@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -108,6 +109,13 @@ def forget() -> None:
     tensors_of.cache_clear()
 
 
+def _only_read(content: Bytes) -> torch.Tensor:
+    """A tensor over bytes that must not be written, of which torch warns."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(content)
+
+
 class Contents:
     """The content that a load has in each turn; the same in every process."""
 
@@ -126,7 +134,7 @@ class Contents:
         content = self.of(turn)
         for tensor, start, end in zip(tensors, self._ends, self._ends[1:], strict=False):
             if isinstance(tensor, torch.Tensor) and not tensor.is_cpu:
-                tensor.view(-1).view(torch.uint8).copy_(torch.from_numpy(content[start:end]))
+                tensor.view(-1).view(torch.uint8).copy_(_only_read(content[start:end]))
             else:
                 np.copyto(as_bytes(tensor), content[start:end])
 
