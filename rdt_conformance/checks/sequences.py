@@ -82,6 +82,8 @@ class Program:
         """Those of the buffers that a transfer was aborted into."""
         self._last: dict[str, Any] = {}
         """The last object and the last destination, which the next step is likely to be about as well."""
+        self._named_buffers: set[tuple[str, str]] = set()
+        """Process and object, where a get has named target buffers."""
         self._made = 0
         self.situations: Counter[str] = Counter()
         """How often what came up."""
@@ -170,13 +172,17 @@ class Program:
 
     def _get(self, shared: Shared, destination: Process) -> None:
         self._case.tell(f"{destination.name} gets {shared.name}")
-        self._begin(InFlight(shared, destination, destination.get(shared.ref), shared.clause))
+        # Ray goes on to use the buffers that were once named for a reference.
+        into_buffers = (destination.name, shared.name) in self._named_buffers
+        getting = destination.get(shared.ref)
+        self._begin(InFlight(shared, destination, getting, shared.clause, into_buffers=into_buffers))
 
     def _get_into_buffers(self, shared: Shared, destination: Process) -> None:
         used = (destination.name, shared.form) in self._buffers
         which = "target buffers that it has used before" if used else "new target buffers"
         self._case.tell(f"{destination.name} gets {shared.name} into {which}")
         buffers = self._used_buffers(destination, shared)
+        self._named_buffers.add((destination.name, shared.name))
         getting = destination.get(shared.ref, buffers=buffers.derive(_alone))
         clause = "A8" if (destination.name, shared.form) in self._aborted_into else shared.clause
         self._settle(self._begin(InFlight(shared, destination, getting, clause, into_buffers=True)))
