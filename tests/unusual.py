@@ -48,7 +48,7 @@ class NeverToItself(InlineTransport):
 
 
 class NeverPassesOn(NeverToItself):
-    """And refuses to send tensors that it has received, as torch does with GPU memory of another process."""
+    """And refuses buffers, and to send what it has received, as torch does with GPU memory of another process."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,12 +67,11 @@ class NeverPassesOn(NeverToItself):
         communicator_metadata: CommunicatorMetadata,
         target_buffers: list[Any] | None = None,
     ) -> list[Any]:
-        tensors = super().recv_multiple_tensors(
-            obj_id, tensor_transport_metadata, communicator_metadata, target_buffers
-        )
-        if target_buffers is None:
-            alive = [each for each in self._received if each() is not None]
-            self._received = [*alive, *map(weakref.ref, tensors)]
+        if target_buffers is not None:
+            raise ValueError("target buffers are not supported")
+        tensors = super().recv_multiple_tensors(obj_id, tensor_transport_metadata, communicator_metadata)
+        alive = [each for each in self._received if each() is not None]
+        self._received = [*alive, *map(weakref.ref, tensors)]
         return tensors
 
 
