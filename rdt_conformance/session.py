@@ -110,15 +110,14 @@ class Session:
 
     def pytest_report_header(self) -> list[str]:
         """What is judged, how each fact of it was learnt, and how the run can be repeated."""
-        packages = environment()["packages"]
-        settings = self._settings
+        settings, installed = self._settings, versions()
         nodes = f"{settings.nodes} nodes, " if settings.nodes > 1 else ""
         joined = f" at {settings.address}" if settings.address else ""
         minutes = f" for {settings.minutes:g} min" if settings.profile == SOAK else ""
         return [
             *self.target.header_lines(),
             f"rdt run: engine {', '.join(self._engines_of_run)}, profile {settings.profile}{minutes}, "
-            f"--rdt-seed={self.seed}, {nodes}ray {packages['ray']}{joined}, torch {packages['torch']}",
+            f"--rdt-seed={self.seed}, {nodes}ray {installed.get('ray')}{joined}, torch {installed.get('torch')}",
             *self._demand_lines(),
             *self._replay_lines(),
         ]

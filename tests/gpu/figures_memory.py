@@ -9,7 +9,7 @@ import gpu_recipes as recipes
 import torch
 from figures_nccl import both_halves
 from gpu_actors import MAIN, SOON, collect, differences, drop, extract, in_use, receive
-from gpu_measuring import COMM, CUDA_IPC, MIB, NCCL, NIXL, actors
+from gpu_measuring import COMM, CUDA_IPC, MIB, NCCL, NIXL, ONE_GPU, actors
 
 
 def memory() -> dict[str, Any]:
@@ -17,7 +17,7 @@ def memory() -> dict[str, Any]:
     result = {}
     for name, transport in {"cuda_ipc": CUDA_IPC, "nccl": NCCL, "nixl": NIXL}.items():
         if name == "nccl" and torch.cuda.device_count() < 2:
-            result[name] = "not measured: there is one GPU"
+            result[name] = ONE_GPU
             continue
         with actors(transport, "0", "1" if name == "nccl" else "0") as pair:
             used = []

@@ -13,7 +13,7 @@ from typing import Any
 import gpu_recipes as recipes
 import torch
 from gpu_actors import Actor, Inside, differences, drop
-from gpu_measuring import CUDA_IPC, GIB, MIB, NIXL, TURNS, WARMING, actors, rate, summary
+from gpu_measuring import CUDA_IPC, GIB, MIB, NIXL, ONE_GPU, TURNS, WARMING, actors, rate, summary
 from ray.experimental.rdt.nixl_tensor_transport import NixlTensorTransport
 
 LOADS = {
@@ -144,7 +144,7 @@ def nixl() -> dict[str, Any]:
     result: dict[str, Any] = {}
     for place, gpus in PLACES.items():
         if torch.cuda.device_count() < len({*gpus}):
-            result[place] = "not measured: there is one GPU"
+            result[place] = ONE_GPU
             continue
         with actors(NIXL, *gpus) as pair, actors("figures_one_sided:RaysNixl", *gpus) as rays:
             for size in (MIB, 64 * MIB, GIB):
@@ -164,7 +164,6 @@ def nixl() -> dict[str, Any]:
                     "x raw": round(raw["median_us"] / own["median_us"], 3),
                     "x Ray's": round(theirs["median_us"] / own["median_us"], 3),
                 }
-                print(
-                    place, size // MIB, "MiB", own, raw, theirs, file=sys.stderr, flush=True
-                )  # the next may take long
+                # At once, since the next may take longer than there is time.
+                print(place, size // MIB, "MiB", own, raw, theirs, file=sys.stderr, flush=True)
     return result

@@ -14,6 +14,8 @@ MIB, GIB = 1 << 20, 1 << 30
 TURNS = 40
 WARMING = 5
 """Turns that do not count."""
+ONE_GPU = "not measured: there is one GPU"
+"""What stands in the place of a figure that takes two."""
 COMM = CommunicatorMetadata()
 NCCL = "reference_transports.nccl:NcclTransport"
 CUDA_IPC = "reference_transports.cuda_ipc:CudaIpcTransport"
