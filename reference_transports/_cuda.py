@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import threading
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,10 @@ import torch
 HANDLE_BYTES = 64
 _WITH_PEER_ACCESS = 1
 """``cudaIpcMemLazyEnablePeerAccess``: memory of another GPU is mapped, too, if the two can reach each other."""
+
+_mapping = threading.RLock()
+"""CUDA counts how often it has mapped an allocation, but not so that threads could do it at once: one that opens what
+another closes is told that it is mapped already. Reentrant, since a garbage collection inside may unmap as well."""
 
 
 class _Handle(ctypes.Structure):
@@ -76,14 +81,16 @@ def map_in(handle: bytes) -> int:
         CudaError: it is gone, or of this process, or on a GPU that the current one cannot reach.
     """
     address = ctypes.c_void_p()
-    _call("cudaIpcOpenMemHandle", ctypes.byref(address), _Handle.from_buffer_copy(handle), _WITH_PEER_ACCESS)
+    with _mapping:
+        _call("cudaIpcOpenMemHandle", ctypes.byref(address), _Handle.from_buffer_copy(handle), _WITH_PEER_ACCESS)
     assert address.value is not None
     return address.value
 
 
 def unmap(base: int) -> None:
     """Undo one `map_in`. The other process must not have freed the allocation yet."""
-    _call("cudaIpcCloseMemHandle", ctypes.c_void_p(base))
+    with _mapping:
+        _call("cudaIpcCloseMemHandle", ctypes.c_void_p(base))
 
 
 class Memory:

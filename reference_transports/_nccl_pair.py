@@ -75,17 +75,19 @@ class PairGroup:
             digest: of the transfer, the same at both sides.
         """
         with self._moving(tensors, ready) as communicator:
+            self._channel.say(digest)  # first, since it takes a while to get there
             pieces = _Pieces(tensors, communicator.stream)
             pieces.pack()
-            self._meet(digest)
+            self._await(digest)
             communicator.move(pieces.buffers)
             self._until_done(communicator)
 
     def receive(self, tensors: Sequence[torch.Tensor], ready: torch.cuda.Event | None, digest: bytes) -> None:
         """Fill contiguous tensors of this device; likewise."""
         with self._moving(tensors, ready) as communicator:
+            self._channel.say(digest)
             pieces = _Pieces(tensors, communicator.stream)
-            self._meet(digest)
+            self._await(digest)
             communicator.move(pieces.buffers)
             self._until_done(communicator)
             pieces.unpack()
@@ -101,9 +103,8 @@ class PairGroup:
                 raise GroupLost("it has ended")
             yield self._communicator
 
-    def _meet(self, digest: bytes) -> None:
+    def _await(self, digest: bytes) -> None:
         """Wait until the other side is about to do the same."""
-        self._channel.say(digest)
         eager = time.monotonic() + _EAGER_SECONDS
         while self._channel.peek() is None and time.monotonic() < eager:
             pass  # to be woken up would take longer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -90,6 +91,25 @@ def forward(inside: Inside, obj_id: str) -> Any:
     """Send on what was received."""
     inside.objects[obj_id] = inside.received[obj_id]
     return inside.transport.extract_tensor_transport_metadata(obj_id, inside.objects[obj_id])
+
+
+def receive_often(inside: Inside, metadata: Any) -> list[str]:
+    """Receive an object on several threads at once, again and again, and let go of it each time; what went wrong."""
+    wrong: list[str] = []
+
+    def often() -> None:
+        for _ in range(300):
+            try:
+                inside.transport.recv_multiple_tensors("object", metadata, COMM)
+            except Exception as error:
+                return wrong.append(str(error))
+
+    threads = [threading.Thread(target=often) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return wrong
 
 
 def test_everything_arrives_as_it_is(pair: tuple[Actor, Actor]) -> None:
@@ -221,6 +241,18 @@ def test_from_another_gpu(pair: tuple[Actor, Actor], hire: Callable[..., Actor],
         assert destination.do(differences, "late", partial(recipes.numbers, BIG)) == []
         destination.do(drop, "late")
         source.do(collect, "late", metadata)
+
+
+@pytest.mark.parametrize("gpus", ["0", "1"])
+def test_threads_map_and_unmap_the_same_memory(
+    pair: tuple[Actor, Actor], hire: Callable[..., Actor], gpus: str
+) -> None:
+    if torch.cuda.device_count() <= int(gpus):
+        pytest.skip("needs two GPUs")
+    source, destination = pair[0], hire(gpus)
+    metadata = source.do(extract, "object", partial(recipes.numbers, MIB))
+    assert destination.do(receive_often, metadata) == []
+    source.do(collect, "object", metadata)
 
 
 def test_memory_is_flat(pair: tuple[Actor, Actor]) -> None:
