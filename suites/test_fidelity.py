@@ -12,6 +12,7 @@ import time
 from rdt_conformance.checks import self_check
 from rdt_conformance.checks.bench import Bench
 from rdt_conformance.fidelity.generate import programs
+from rdt_conformance.fidelity.steps import ACTORS
 from rdt_conformance.fidelity.study import Study, summary
 from rdt_conformance.results import CheckResult
 
@@ -24,8 +25,9 @@ SECONDS = {"standard": 30.0, "thorough": 1_200.0}
 def test_the_reference_does_what_ray_does(bench: Bench) -> CheckResult:
     name = "test_the_reference_does_what_ray_does"
     result = CheckResult(name, bench.engine, (), "passed")
-    if bench.carries.refusal:
-        result.outcome, result.reason = "not run", bench.carries.refusal
+    obstacle = bench.carries.refusal or bench.lack_of_gpus(len(ACTORS))
+    if obstacle:
+        result.outcome, result.reason = "not run", obstacle
         result.facts = {"fidelity programs": 0}
         return result
     began, transfers = time.monotonic(), bench.transfers

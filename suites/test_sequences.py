@@ -10,7 +10,7 @@ from rdt_conformance.checks.sequences import Program
 
 @check("O1", situational=("L5", "M6", "F5", "A8"), tries=5)
 def test_any_sequence_of_steps(case: Case) -> None:
-    program = Program(case, case.actors(3))
+    program = Program(case, case.up_to(3))
     most = st.integers(1, 15)  # the larger of two, as most trouble takes several steps
     for _ in range(max(case.choose(most), case.choose(most))):
         program.step()

@@ -99,6 +99,13 @@ class Bench:
         """Over how many GPUs the actors of a node are spread; 0 if none of them has one."""
         return self._engine.gpus
 
+    def lack_of_gpus(self, count: int) -> str:
+        """Why not each of `count` actors can send to each; empty if it can."""
+        apart_only = self.carries.apart_only
+        if not apart_only or count <= self.gpus:
+            return ""
+        return f"needs {count} GPUs, and there are {self.gpus} (it does not carry within one: {apart_only})"
+
     def beside(self, engine: str) -> Bench:
         """The same transport on another engine; close it in the end."""
         return Bench(self.target, engine, self._start, self.profile, self.seed)

@@ -124,12 +124,16 @@ class Case:
         Raises:
             NotExercised: such a transport needs more GPUs for that.
         """
-        apart_only = self.bench.carries.apart_only
-        if apart_only and count > self.bench.gpus and not first_at_one_end:
-            raise self.cannot(
-                f"needs {count} GPUs, and there are {self.bench.gpus} (it does not carry within one: {apart_only})"
-            )
+        lack = self.bench.lack_of_gpus(count)
+        if lack and not first_at_one_end:
+            raise self.cannot(lack)
         return self.world.actors(count)
+
+    def up_to(self, count: int) -> list[Process]:
+        """Two or more actors, as many as can all send to each other but no more than `count`."""
+        while count > 2 and self.bench.lack_of_gpus(count):
+            count -= 1
+        return self.actors(count)
 
     @property
     def driver_takes_part(self) -> bool:
