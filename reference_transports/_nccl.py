@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
@@ -21,8 +20,6 @@ import torch
 UNIQUE_ID_BYTES = 128
 _BYTES = 0  # ncclInt8
 _REMOTE_ERROR = 6
-_PAUSE_SECONDS = 0.0005
-"""How long to pause before asking again whether the GPU has stopped: NCCL has no way to wait for that."""
 
 
 class _UniqueId(ctypes.Structure):
@@ -89,8 +86,6 @@ class Communicator:
     def _connect(self, unique: bytes) -> None:
         """Do all that waits for the other side. That ends when the other side does the same, or dies."""
         try:
-            for earlier in tuple(_given_back):  # a communicator takes much memory, and there would be both
-                earlier.join()
             with torch.cuda.stream(self.stream):
                 handle, identity = ctypes.c_void_p(), _UniqueId.from_buffer_copy(unique)
                 _call("ncclCommInitRank", ctypes.byref(handle), 2, identity, self._rank)
@@ -133,35 +128,18 @@ class Communicator:
             _call("ncclGroupEnd")
 
     def abort(self) -> None:
-        """End it, and whatever it does on the GPU, or see to that if it is still being made. Harmless when repeated.
-
-        The GPU has stopped when this returns. To give back what the communicator has takes NCCL half a second, and many
-        when others use the driver as well: nobody waits for that but the next one.
-        """
+        """End it, and whatever it does on the GPU, or see to that if it is still being made. Harmless when repeated."""
         with self._handing_over:
             self._aborted = True
             if not self._connected:
                 return
             handle, self._handle = self._handle, ctypes.c_void_p()
         if handle.value is not None:
-            giving_back = threading.Thread(target=self._give_back, args=[handle], name="rdt-nccl")
-            _given_back.add(giving_back)
-            giving_back.start()
-            while giving_back.is_alive() and not self.stream.query():
-                time.sleep(_PAUSE_SECONDS)
-
-    def _give_back(self, handle: ctypes.c_void_p) -> None:
-        try:
-            with torch.cuda.stream(self.stream):
-                _call("ncclCommAbort", handle)
-                self.stream.synchronize()
+            _call("ncclCommAbort", handle)
+            self.stream.synchronize()
             _idle_streams.append(self.stream)
-        finally:
-            _given_back.discard(threading.current_thread())
 
 
-_given_back: set[threading.Thread] = set()
-"""Those that give back a communicator just now. Every access is a single step, without a lock."""
 _idle_streams: list[torch.cuda.Stream] = []
 """Of communicators that have ended. Torch keeps some memory for every stream: a new one each time would add to that."""
 
