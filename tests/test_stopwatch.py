@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -41,3 +43,26 @@ def test_waiting_for_something_else_counts(cores: bool) -> None:
     watch = Stopwatch(cores=cores)
     time.sleep(0.05)
     assert watch.had(0.01)
+
+
+def test_that_its_own_threads_wait_for_each_other_counts() -> None:
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    ended = False
+
+    def never_rest() -> None:
+        while not ended:
+            hashlib.sha256(bytes(1 << 22))  # without Python's lock, so that nothing keeps it from running
+
+    others = [threading.Thread(target=never_rest) for _ in range(2)]
+    for other in others:
+        other.start()
+    try:
+        watch = Stopwatch(cores=True)
+        _work(0.4)
+        assert watch.had(0.7 * watch.passed())
+    finally:
+        ended = True
+        for other in others:
+            other.join()
+        os.sched_setaffinity(0, before)
