@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from check_run import bench_of, run_check
 from ray.experimental import TensorTransportManager
 
+from rdt_conformance.checks import case
 from reference_transports.faulty import races
 from reference_transports.faulty.abort import AbortKillsNextTransfer
 from reference_transports.faulty.gc import FreesByAddress
@@ -23,6 +26,7 @@ FREES = "test_describing_is_interrupted_by_a_free"
 ABORTS = "test_a_transfer_is_interrupted_by_its_abort"
 OBJECTS_ANYHOW = "test_objects_pass_among_actors_in_any_order"
 FREES_ANYHOW = "test_frees_come_in_any_order"
+EARLY = "ended early, as time was over"
 ABORTS_ANYHOW = "test_aborts_come_in_any_order"
 ALL = (CALLS, FIRST, FREES, ABORTS, OBJECTS_ANYHOW, FREES_ANYHOW, ABORTS_ANYHOW)
 
@@ -58,3 +62,14 @@ def test_caught(check: str, transport: type[TensorTransportManager], line: str) 
 )
 def test_good_ones_pass(check: str, transport: type[TensorTransportManager]) -> None:
     assert run_check(bench_of(transport, torch.Tensor), check).outcome == "passed"
+
+
+def test_what_takes_too_long_is_tried_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = bench_of(InlineTransport, torch.Tensor)
+    assert EARLY not in run_check(bench, CALLS).facts
+    bench.alone = False
+    monkeypatch.setattr(case, "_SWEEP_SECONDS", 0.0)
+    bench.budget = dataclasses.replace(bench.budget, seconds=0.0)
+    result = run_check(bench, CALLS)
+    assert result.outcome == "passed"
+    assert result.facts[EARLY] == {"rounds of interruptions": result.examples}

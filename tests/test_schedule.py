@@ -88,15 +88,17 @@ def test_an_order_says_what_it_is() -> None:
 def test_a_call_is_interrupted_once_before_each_of_its_lines(world: World) -> None:
     tried: set[tuple[str, int]] = set()
     stops: list[str] = []
-    while True:
-        order = Interruption(tried)
-        told = calls_in_order(world, order, author.folders_of(InlineTransport))
-        if not order.happened:
-            break
-        describe, stop, free = told
-        assert (describe, free) == ("extract_tensor_transport_metadata", "garbage_collect")
-        stops.append(stop)
-    assert told == ["extract_tensor_transport_metadata", "garbage_collect"]
+    for share in range(Interruption.SHARES):
+        while True:
+            order = Interruption(tried, share)
+            told = calls_in_order(world, order, author.folders_of(InlineTransport))
+            if not order.happened:
+                break
+            describe, stop, free = told
+            assert (describe, free) == ("extract_tensor_transport_metadata", "garbage_collect")
+            stops.append(stop)
+        assert told == ["extract_tensor_transport_metadata", "garbage_collect"]
+        assert {line % Interruption.SHARES for _, line in tried} == set(range(share + 1))
     assert len(stops) == len(tried) == len(set(stops))
     assert {file.rpartition("/")[2] for file, _ in tried} >= {"inline.py", "_layout.py"}
     assert any("return InlineMetadata" in stop for stop in stops)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_SWEEP_SECONDS = 4.0
+"""How long a call may be interrupted before one of its lines after the other, at least."""
 _OF_THE_TRANSPORT = (ProtocolError, ActorDiedError, TimeoutError)
 """Errors of the reference that only a transport can have caused."""
 
@@ -166,15 +170,22 @@ class Case:
     def interruptions(self) -> Iterator[Order]:
         """Orders in which the first call is interrupted by whatever else is submitted: once before each of its lines.
 
-        Each is for one round, with objects of its own; there is none when every line has had its turn.
+        Each is for one round, with objects of its own; there is none when every line has had its turn, or time is over:
+        a transport may take long to build, and have long calls. Then it was some lines of every part of them.
         """
         tried: set[tuple[str, int]] = set()
-        while True:
-            order = Interruption(tried)
-            yield order
-            if not order.happened:
-                return
-            self.world.history.clear()
+        seconds = math.inf if self.bench.alone else max(_SWEEP_SECONDS, 5 * self.budget.seconds)
+        until = time.monotonic() + seconds
+        for share in range(Interruption.SHARES):
+            order = None
+            while order is None or order.happened:
+                if order is not None and time.monotonic() > until:
+                    self.fact("ended early, as time was over", {"rounds of interruptions": 1})
+                    return
+                if tried:
+                    self.world.history.clear()
+                order = Interruption(tried, share)
+                yield order
 
     # --- judging --------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ PLDI 2007). So most orders are the plain one, each job to its end before the nex
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from hypothesis import strategies as st
 
@@ -72,17 +73,22 @@ class Interruption(Order):
 
     Args:
         tried: lines before which this has been done already; the one where it happens is added.
+        share: of the lines of each file, only every `SHARES`-th, beginning with this one.
     """
 
+    SHARES: ClassVar[int] = 4
     into_calls = True
 
-    def __init__(self, tried: set[tuple[str, int]]) -> None:
+    def __init__(self, tried: set[tuple[str, int]], share: int) -> None:
         self._tried = tried
+        self._share = share
         self._first: tuple[str, Lane] | None = None
         self.happened = False
 
     def interrupts(self, process: str, lane: Lane, line: tuple[str, int]) -> bool:  # noqa: D102
         if self.happened or (process, lane) != self._first or line in self._tried:
+            return False
+        if line[1] % self.SHARES != self._share:
             return False
         self._tried.add(line)
         self.happened = True
