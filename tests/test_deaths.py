@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -87,3 +89,14 @@ def test_a_late_death_is_held_against_the_check_that_was_before_unless_ray_did_i
     process.wait(_DEATH)
     assert run_check(bench, another_object_arrives).failures == ()
     bench.close()
+
+
+def test_an_engine_that_ends_lets_go_of_the_drivers_transport(engines: Engines) -> None:
+    bench = _bench(engines, InlineTransport)
+    assert run_check(bench, one_object_arrives).failures == ()
+    engine: Any = bench._engine
+    (transport,) = map(weakref.ref, engine._registry.instances())
+    assert transport() is not None
+    bench.close()
+    gc.collect()
+    assert transport() is None

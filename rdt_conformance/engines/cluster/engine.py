@@ -57,5 +57,6 @@ class ClusterEngine:
         return self._fleet.places.gpus
 
     def close(self) -> None:
-        """End all processes."""
+        """End all processes, and let go of what this one has of the transport."""
         self._fleet.stop()
+        self._registry.clear(for_good=True)

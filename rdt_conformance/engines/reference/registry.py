@@ -95,9 +95,14 @@ class Registry:
         with self._lock:
             return list(self._instances.values())
 
-    def clear(self) -> None:
-        """Let go of the instances, unless they are lasting. Ray never does; a world that ends has to."""
-        if self._lasting:
+    def clear(self, *, for_good: bool = False) -> None:
+        """Let go of the instances, unless they are lasting. Ray never does; a world that ends has to.
+
+        Args:
+            for_good: let go of lasting ones as well, since the engine ends that they belong to. A transport may have
+                threads that never rest, which everything after it would have to share the cores with.
+        """
+        if self._lasting and not for_good:
             return
         with self._lock:
             instances, self._instances = self._instances, {}
