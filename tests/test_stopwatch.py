@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from rdt_conformance.checks import stopwatch
 from rdt_conformance.checks.stopwatch import Stopwatch
 
 
@@ -45,7 +46,8 @@ def test_waiting_for_something_else_counts(cores: bool) -> None:
     assert watch.had(0.01)
 
 
-def test_that_its_own_threads_wait_for_each_other_counts() -> None:
+def test_that_its_own_threads_wait_for_each_other_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stopwatch, "_seconds_of_others", lambda: 0.0)  # nobody else is there
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})
     ended = False
@@ -66,3 +68,9 @@ def test_that_its_own_threads_wait_for_each_other_counts() -> None:
         for other in others:
             other.join()
         os.sched_setaffinity(0, before)
+
+
+def test_others_are_all_but_this_process() -> None:
+    before = stopwatch._seconds_of_others()
+    subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.3: pass"], check=True)
+    assert stopwatch._seconds_of_others() - before > 0.25
