@@ -52,8 +52,9 @@ class Selection:
             items[:] = [item for item in items if item not in idle]
             self._config.hook.pytest_deselected(items=idle)
         for item in taken:
-            # The project may turn warnings into errors; those of a transport are not for pytest to judge.
-            item.add_marker(pytest.mark.filterwarnings("default"))
+            # The project may turn warnings into errors; those of a transport are not for pytest to judge. And a check
+            # may do what a user is better warned of, as Ray does and the reference does like it.
+            item.add_marker(pytest.mark.filterwarnings("default", "ignore:object .* goes back to"))
 
     def put_in_order(self, items: list[pytest.Item]) -> None:
         """One engine after the other, whatever other plugins make of the order: each is costly to start.
