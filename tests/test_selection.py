@@ -64,8 +64,9 @@ LATE = """
 
 
 def test_what_a_check_does_knowingly_warns_nobody(run: Run, pytester: pytest.Pytester) -> None:
-    pytester.makeconftest(LATE)
-    result = run()
+    pytester.makepyfile(late=LATE)
+    pytester.syspathinsert()
+    result = run("-p", "late")
     result.assert_outcomes(passed=1, deselected=1, warnings=1)
     result.stdout.fnmatch_lines(["*UserWarning: of the transport's own"])
     result.stdout.no_fnmatch_line("*goes back to*")
