@@ -10,10 +10,16 @@ import zlib
 from pathlib import Path
 
 import pytest
+import torch
+from check_run import bench_of
 from suite_run import SuiteRun, run_suite_forked
 
+from rdt_conformance.checks.bench import Bench
+from rdt_conformance.checks.check import whole_check
 from rdt_conformance.environment import versions
 from rdt_conformance.replay import Replay, ReplayProblem
+from rdt_conformance.results import CheckResult
+from reference_transports.inline import InlineTransport
 
 RACE = "reference_transports.faulty.races:NumbersInTwoSteps"
 CHECK = "test_a_call_is_interrupted_by_another"
@@ -108,3 +114,17 @@ def test_a_bomb_is_not_unpacked() -> None:
     packed = zlib.compress(b'["' + b"a" * 10_000_000 + b'"]', 9)
     with pytest.raises(ReplayProblem):
         Replay.decode("r1" + base64.urlsafe_b64encode(packed).decode().rstrip("="))
+
+
+def test_a_whole_check_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    @whole_check("L1", engine="local", profiles=("quick",))
+    def body(bench: Bench) -> CheckResult:
+        return CheckResult("body", bench.engine, ("L1",), "passed")
+
+    bench, recorded = bench_of(InlineTransport, torch.Tensor), list[CheckResult]()
+    monkeypatch.setattr(bench, "record", recorded.append)
+    body(bench)
+    bench.replay = PLAIN
+    with pytest.raises(pytest.skip.Exception, match="did not come back"):
+        body(bench)
+    assert [result.outcome for result in recorded] == ["passed", "not run"]
