@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from rdt_conformance.observe import devices, proc
+from rdt_conformance.observe import devices, own_files, proc
 from rdt_conformance.observe.containers import registrations_of
 from rdt_conformance.observe.proc import Thing
 
@@ -44,8 +44,9 @@ class Resources:
     counts: dict[str, int]
     """By kind: ``open files``, ``sockets``, ``pipes``, ``memfds``, ``other descriptors``, ``mapped files`` (mappings),
     ``threads`` (native), ``child processes`` (direct), ``shared memory files`` (in ``/dev/shm``; open or mapped here,
-    or new and ours), ``temporary files`` (new and ours), ``registrations``, ``rss bytes`` and ``uss bytes`` (what would
-    be free if the process ended), and where GPUs are used ``gpu tensor bytes`` (of torch's allocator)."""
+    or new and made here, see `own_files`), ``temporary files`` (new and made here), ``registrations``, ``rss bytes``
+    and ``uss bytes`` (what would be free if the process ended), and where GPUs are used ``gpu tensor bytes`` (of
+    torch's allocator)."""
     names: dict[str, tuple[str, ...]]
     """By kind, the latest of what was not there when the watch began."""
     registrations: dict[str, int] = field(default_factory=dict)
@@ -76,6 +77,7 @@ class Watch:
         self._transports = tuple(transports)
         self._memory = memory
         self._process = psutil.Process()
+        own_files.listen()
         if memory:
             _give_back_freed_memory()
         self._entries_before = {kind: proc.entries(directory()) for kind, directory in _DIRECTORIES.items()}
@@ -121,7 +123,7 @@ class Watch:
         return latest
 
     def appeared(self, kind: str) -> list[Thing]:
-        """What this user has put into a shared directory since the watch began, oldest inode first.
+        """What this user has put into a shared directory since the watch began, oldest inode first, by any process.
 
         Args:
             kind: ``shared memory files`` or ``temporary files``.
@@ -129,14 +131,17 @@ class Watch:
         new = proc.entries(_DIRECTORIES[kind]()) - self._entries_before[kind]
         return sorted(thing for thing in new if proc.is_ours(thing.text))
 
+    def _made_here(self, kind: str) -> list[Thing]:
+        return [thing for thing in self.appeared(kind) if own_files.was_named(thing.text)]
+
     def _look(self) -> dict[str, list[Thing]]:
-        things = {TEMPORARY_FILES: self.appeared(TEMPORARY_FILES)}
+        things = {TEMPORARY_FILES: self._made_here(TEMPORARY_FILES)}
         if not os.path.isdir("/proc/self/task"):
             return things | self._look_elsewhere()
         things |= proc.descriptors()
         mapped = proc.mappings()
         things["mapped files"] = [Thing(mapping.address, mapping.path) for mapping in mapped]
-        segments = proc.shared_memory_held(things["open files"], mapped) | dict(self.appeared(SHARED_MEMORY_FILES))
+        segments = proc.shared_memory_held(things["open files"], mapped) | dict(self._made_here(SHARED_MEMORY_FILES))
         things[SHARED_MEMORY_FILES] = [Thing(inode, path) for inode, path in segments.items()]
         things["threads"] = proc.threads()
         things["child processes"] = proc.children()
