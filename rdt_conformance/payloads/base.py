@@ -129,7 +129,7 @@ class PayloadKind(Protocol):
             max_tensors: at most so many.
             max_bytes: of the elements of one tensor. The memory that a view lies in may be larger.
             plain: only contiguous tensors of ordinary dtypes, which every transport must take.
-            refusable: also tensors that are more than a view of memory (lazily conjugated or negated, subclasses).
+            refusable: also tensors that are more than a view of memory (lazily conjugated or negated).
             avoid: traits, as `plain_traits` names them, that none of them has.
         """
         ...

@@ -2,43 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
 from rdt_conformance.payloads.oddities import Oddity, OddPayload
 from rdt_conformance.payloads.torch_memory import dtype_name, look
-
-
-class PairTensor(torch.Tensor):
-    """A subclass that wraps two tensors and has no memory of its own, as sharded and quantized tensors do."""
-
-    first: torch.Tensor
-    second: torch.Tensor
-
-    @staticmethod
-    def __new__(cls, first: torch.Tensor, second: torch.Tensor) -> PairTensor:
-        """Wrap two tensors of the same shape and dtype."""
-        pair = torch.Tensor._make_wrapper_subclass(cls, first.shape, dtype=first.dtype, device=first.device)
-        pair.first, pair.second = first, second
-        return pair
-
-    @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Do to both tensors what is asked of the pair."""
-
-        def apply(which: str) -> Any:
-            def pick(value: Any) -> Any:
-                return getattr(value, which) if isinstance(value, cls) else value
-
-            return func(*map(pick, args), **{name: pick(value) for name, value in (kwargs or {}).items()})
-
-        first, second = apply("first"), apply("second")
-        return cls(first, second) if isinstance(first, torch.Tensor) else first
-
-    def __repr__(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Name the type only: torch would ask for values."""
-        return f"PairTensor({list(self.shape)})"
 
 
 def _numbers(*shape: int) -> torch.Tensor:
@@ -50,8 +19,8 @@ def _sparse() -> torch.Tensor:
     return torch.sparse_coo_tensor(torch.tensor([[0, 2, 0], [1, 3, 1]]), torch.tensor([1.5, -2.0, 4.0]), (3, 4))
 
 
-def _nested(layout: torch.layout) -> torch.Tensor:
-    return torch.nested.nested_tensor([_numbers(2, 3), _numbers(1, 3)], layout=layout)
+def _nested() -> torch.Tensor:
+    return torch.nested.nested_tensor([_numbers(2, 3), _numbers(1, 3)], layout=torch.strided)
 
 
 def _plain(*tensors: torch.Tensor) -> list[object]:
@@ -78,12 +47,6 @@ def _parts(tensor: torch.Tensor) -> object:
     return _plain(*tensor.unbind())
 
 
-def _pair(tensor: torch.Tensor) -> object:
-    if not isinstance(tensor, PairTensor):
-        raise TypeError("half of its contents is lost")
-    return _plain(tensor.first, tensor.second)
-
-
 def _meta(tensor: torch.Tensor) -> object:
     if not tensor.is_meta:
         raise TypeError("it has contents, where none were")
@@ -91,7 +54,7 @@ def _meta(tensor: torch.Tensor) -> object:
 
 
 class OddTorchPayload(OddPayload):
-    """One torch tensor that is no plain memory."""
+    """One torch tensor that is no plain memory, of exactly that class: Ray hands a transport no subclass."""
 
     oddities: ClassVar = {
         "sparse COO tensor": Oddity(lambda: _sparse().coalesce(), _dense),
@@ -101,10 +64,8 @@ class OddTorchPayload(OddPayload):
         "quantized tensor": Oddity(
             lambda: torch.quantize_per_tensor(_numbers(2, 3), 0.25, 3, torch.quint8), _quantized
         ),
-        "nested tensor": Oddity(lambda: _nested(torch.strided), _parts),
-        # The data pointers of the others are null.
-        "jagged tensor": Oddity(lambda: _nested(torch.jagged), _parts, may_crash=True),
-        "wrapper of two tensors": Oddity(lambda: PairTensor(_numbers(2, 3), -_numbers(2, 3)), _pair, may_crash=True),
+        "nested tensor": Oddity(_nested, _parts),
+        # Its data pointer is null.
         "meta tensor": Oddity(lambda: torch.empty(2, 3, device="meta"), _meta, may_crash=True),
     }
 

@@ -39,10 +39,6 @@ _ORDINARY = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int
 _LAZILY_NEGATED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-class TaggedTensor(torch.Tensor):
-    """A subclass as users write them: nothing but a name."""
-
-
 @dataclass(frozen=True, repr=False)
 class TorchPayload(ArrayPayload):
     """An ordered list of torch tensors."""
@@ -113,10 +109,6 @@ def _wrapped(tensor: torch.Tensor, wrap: str) -> torch.Tensor:
             return tensor.detach().requires_grad_()
         case "computed from a leaf":
             return tensor.detach().requires_grad_()[...]
-        case "nn.Parameter":
-            return torch.nn.Parameter(tensor)
-        case "of a subclass":
-            return tensor.as_subclass(TaggedTensor)
         case "lazily conjugated":
             return tensor.conj()
         case "lazily negated":
@@ -153,8 +145,7 @@ def _can_copy(dtype: torch.dtype, device: str, *, transposed: bool = False) -> b
 def _element_type(dtype: torch.dtype, device: str) -> ElementType:
     wraps = [Wrap(origin="numpy memory"), Wrap(origin="inference mode")]
     if dtype.is_floating_point or dtype.is_complex:
-        wraps += [Wrap("requiring grad"), Wrap("computed from a leaf"), Wrap("nn.Parameter")]
-    wraps.append(Wrap("of a subclass", refusable=True))
+        wraps += [Wrap("requiring grad"), Wrap("computed from a leaf")]
     if dtype.is_complex:
         flip = torch_memory.sign_bits(dtype, real=False)
         wraps.append(Wrap("lazily conjugated", flip=flip, mask=_finite(dtype), refusable=True))
