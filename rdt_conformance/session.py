@@ -38,7 +38,7 @@ from rdt_conformance.leaving import leave_in_time
 from rdt_conformance.options import SOAK, Settings
 from rdt_conformance.private import without_places
 from rdt_conformance.report import json_report, terminal
-from rdt_conformance.report.saving import ReportProblem
+from rdt_conformance.report.saving import ReportProblem, forget_earlier
 from rdt_conformance.requirements import Requirements
 from rdt_conformance.results import CheckResult, Outcome
 from rdt_conformance.selection import Selection
@@ -198,6 +198,8 @@ class Session:
     def pytest_runtestloop(self, session: pytest.Session) -> Iterator[Any]:
         """Remember that tests were really run; ``--collect-only`` and the like earn no verdict."""
         self._running = not session.config.option.collectonly
+        if self._has_verdict() and self._report_folder is not None:
+            forget_earlier(self._report_folder)
         if self._running and self._settings.address is not None:
             self._join_ray()
         with interrupts.heeded(), without_caches() if self._whole else nullcontext():

@@ -124,6 +124,7 @@ def test_a_few_follow_the_checks(run: Run, pytester: pytest.Pytester) -> None:
     [
         ("--rdt-profile=quick", "the profile is quick; --benchmark-only runs them"),
         ("--benchmark-skip", "--benchmark-skip"),
+        ("--rdt-clause=L1", "clauses are picked; --benchmark-only runs them"),
         ("-pno:benchmark", "pytest-benchmark is switched off"),
     ],
 )

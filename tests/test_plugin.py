@@ -14,6 +14,7 @@ from made_suites import ADVICE, BRIEF, BROKEN, CHECKS, CRASH, LOADED, NO_CACHE, 
 
 from rdt_conformance import locate, paths
 from rdt_conformance.options import OPTIONS
+from rdt_conformance.report.saving import MADE
 
 pytestmark = pytest.mark.usefixtures("not_side_by_side")
 
@@ -195,6 +196,7 @@ BAD_VALUES = {
     "--rdt-nodes=0": "--rdt-nodes: '0' is not a whole number from 1 to 16",
     "--rdt-nodes=many": "--rdt-nodes: 'many' is not a whole number from 1 to 16",
     "--rdt-report=in_the_way/deeper": "--rdt-report: nothing can be written to",
+    "--rdt-report=/proc/deeper": "--rdt-report: nothing can be written to /proc",
     "--rdt-transport=nope:Nope": "there is no module 'nope'",
     "--rdt-against=nope:Nope": "--rdt-against: there is no module 'nope'",
     "--rdt-peers=tcp,nope:Nope": "--rdt-peers: there is no module 'nope'",
@@ -403,6 +405,19 @@ def test_the_report_holds_the_results(run: Run, pytester: pytest.Pytester) -> No
         "test_works": "passed",
         "test_broken": "broken",
     }
+
+
+def test_a_run_that_ends_early_leaves_no_earlier_report(run: Run, pytester: pytest.Pytester) -> None:
+    run("--rdt-report=out")
+    out = pytester.path / "out"
+    (out / "of-the-user").touch()
+    assert {path.name for path in out.iterdir()} == {*MADE, "of-the-user"}
+    run("--rdt-report=out", "--collect-only")
+    assert {path.name for path in out.iterdir()} == {*MADE, "of-the-user"}
+    pytester.makepyfile(ending="import pytest\n\ndef pytest_runtest_call():\n    pytest.exit('over')")
+    pytester.syspathinsert()
+    assert run("--rdt-report=out", "-p", "ending").ret == pytest.ExitCode.INTERRUPTED
+    assert {path.name for path in out.iterdir()} == {"of-the-user"}
 
 
 def test_a_junit_file_gets_what_it_can_hold(run: Run, pytester: pytest.Pytester) -> None:

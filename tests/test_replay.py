@@ -52,6 +52,14 @@ def test_the_printed_command_fails_again_the_same_way(transport: str, check: str
     assert "rdt replay: one example of test_" in again.printed
 
 
+def test_a_broken_should_clause_is_shown_again_and_no_more_is_said(tmp_path: Path) -> None:
+    advised = "reference_transports.faulty.gc:ComplainsAboutTheSecondFree"
+    run = run_suite_forked(tmp_path, advised, "--rdt-profile=quick", "--rdt-engine=local", "--rdt-clause=G3b")
+    _, again = replayed(tmp_path, run)
+    assert "G3b SHOULD broken" in again.printed
+    assert "did not come back" not in again.printed
+
+
 def test_a_failure_that_does_not_come_back_is_no_pass(tmp_path: Path) -> None:
     run = run_suite_forked(tmp_path, "inline", f"--rdt-replay={PLAIN.encode()}")
     assert run.status == 8, run.printed

@@ -123,6 +123,8 @@ class BenchmarkRun:
             return BUSY
         if self._settings.replay is not None:
             return "one failure is shown again"
+        if self._settings.clauses and not self.only:
+            return "clauses are picked; --benchmark-only runs them"
         if self._config.getoption("benchmark_skip", False) and not self.only:
             return "--benchmark-skip"
         if self._settings.profile in ("quick", SOAK) and not self.only:

@@ -142,6 +142,8 @@ class Examination:
             except DidNotReproduce:
                 if self._reason:
                     return
+            if self._advice:  # of a SHOULD clause, which ends no example
+                return
         self._completed = False
         self._reason = f"the failure did not come back in {_TRIES} tries"
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 from pathlib import Path
+
+MADE = ("report.json", "report.html", "summary.md", "badge.svg", "badge.json")
+"""The files that a run leaves."""
 
 
 class ReportProblem(Exception):
@@ -18,8 +22,17 @@ def demand_writable(folder: Path) -> None:
         ReportProblem: they cannot.
     """
     there = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise ReportProblem(f"nothing can be written to {there}")
+    try:
+        tempfile.TemporaryFile(dir=there).close()  # not all folders are what their permissions say, such as /proc
+    except OSError:
+        raise ReportProblem(f"nothing can be written to {there}") from None
+
+
+def forget_earlier(folder: Path) -> None:
+    """Remove what an earlier run has left in a folder: if this one ends early, that must not pass for its report."""
+    for name in MADE:
+        with contextlib.suppress(OSError):
+            (folder / name).unlink()
 
 
 def save(path: Path, text: str) -> None:
