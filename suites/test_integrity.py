@@ -217,6 +217,7 @@ def test_received_tensors_are_writable_and_contiguous(case: Case) -> None:
 def _arrives(case: Case, source: Process, destination: Process, payload: Payload, clause: str) -> bool:
     """Transfer a payload and free it again; False if the transport refuses it, which it may."""
     case.world.history.clear()  # that of a hundred others would only hide it
+    case.going_through("sent", payload)
     tensors = source.build(payload, case.bench.device)
     seconds = case.patience.for_bytes(payload.nbytes) + payload.count * PER_TENSOR
     received = _transferred(case, source, destination, tensors, clause, seconds)

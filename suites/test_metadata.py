@@ -236,6 +236,7 @@ def _expect_unchanged(case: Case, source: Process, payload: Payload) -> None:
 
 def _expect_refused_or_carried(case: Case, source: Process, destination: Process, payload: Recipe) -> None:
     case.world.history.clear()  # that of a hundred others would only hide it
+    case.going_through("sent", payload)
     tensors = source.build(payload, case.bench.device)
     obj_id = case.world.new_object_id()
     extracting = source.extract(obj_id, tensors)

@@ -329,6 +329,8 @@ def test_a_send_that_fails_is_told_and_not_the_receive_that_waits_for_it() -> No
     (failure,) = run_check(bench, "test_every_view_arrives_or_is_refused").failures
     assert failure.clause == "D3"
     assert failure.happened.startswith("send_multiple_tensors on actor1 (_ray_system) raised ValueError")
+    assert len(failure.example) == 1
+    assert failure.example[0].startswith("sent = 1 tensor: float")
 
 
 class TakesAllTensors(InlineTransport):

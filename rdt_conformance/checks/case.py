@@ -58,6 +58,7 @@ class Case:
         self.drawn: list[str] = []
         """The example in words: what was drawn, and what was told."""
         self._told = 0
+        self._goes_through = False
         self.names: dict[str, str] = {}
         """What histories call objects, by their ids; others are numbered as they appear."""
         self.witnessed: set[str] = set()
@@ -98,6 +99,15 @@ class Case:
         """Say in words what the example does next; told steps are numbered."""
         self._told += 1
         self.drawn.append(f"{self._told}. {step}")
+
+    def going_through(self, label: str, value: object) -> None:
+        """Show what is tried just now, of the many things that one example goes through, instead of the last one."""
+        text = f"{label} = {value!r}"
+        if self._goes_through:
+            self.drawn[-1] = text
+        elif not any(line.endswith(f" = {value!r}") for line in self.drawn):
+            self._goes_through = True
+            self.drawn.append(text)
 
     def payloads(self, **limits: Any) -> st.SearchStrategy[Payload]:
         """Plain payloads, of which this transport carries each kind alone. `limits` as in `PayloadKind.payloads`."""

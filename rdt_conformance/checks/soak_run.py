@@ -159,7 +159,7 @@ class Soak:
 
 
 def _segments(held: dict[str, Resources]) -> int:
-    """Segments of shared memory, of which every process sees the same.
+    """Segments of shared memory, of which several processes hold the same: those of the process that has most.
 
     Only what comes while nobody dies is added up: what the dead leave is for R5 to say.
     """

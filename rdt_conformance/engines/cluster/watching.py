@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from rdt_conformance.engines.base import DRIVER
 from rdt_conformance.observe import Resources, Watch
-from rdt_conformance.observe.resources import SHARED_MEMORY_FILES, TEMPORARY_FILES
+from rdt_conformance.observe.resources import SHARED_MEMORY_FILES
 
 if TYPE_CHECKING:
     from rdt_conformance.engines.cluster.processes import ProcessHost
 
-_OF_THE_MACHINE = (SHARED_MEMORY_FILES, TEMPORARY_FILES)
-"""Kinds that every process sees the same of."""
+_HELD_TOGETHER = (SHARED_MEMORY_FILES,)
+"""Kinds of which several processes hold the same things: what the process has that has most of them counts."""
 
 
 class SpreadWatch:
@@ -63,7 +63,7 @@ def added(parts: Sequence[Resources]) -> Resources:
     gpus: dict[str, int] = {}
     for part in parts:
         for kind, count in part.counts.items():
-            counts[kind] = max(counts.get(kind, 0), count) if kind in _OF_THE_MACHINE else counts.get(kind, 0) + count
+            counts[kind] = max(counts.get(kind, 0), count) if kind in _HELD_TOGETHER else counts.get(kind, 0) + count
         for kind, new in part.names.items():
             names[kind] = tuple(dict.fromkeys((*names.get(kind, ()), *new)))
         for path, count in part.registrations.items():
