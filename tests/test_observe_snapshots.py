@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import mmap
 import os
 import pickle
 import queue
@@ -286,3 +287,15 @@ def test_stacks_begin_at_the_authors_code(cleanup: list) -> None:
     assert "_bootstrap" not in lane
     assert mine.splitlines()[1].endswith("in test_stacks_begin_at_the_authors_code")
     assert gone == "12345: not running"
+
+
+def test_memory_is_what_a_process_has_written_and_not_what_files_hold_as_well() -> None:
+    size = 8 << 20
+    with open(sys.executable, "rb") as file:
+        code = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    before = proc.memory()[1]
+    with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as written, code:
+        for place in range(0, size, mmap.PAGESIZE):
+            written[place] = 1
+        read = sum(code[place] for place in range(0, len(code), mmap.PAGESIZE))
+        assert read and -(1 << 20) < proc.memory()[1] - before - size < 1 << 20

@@ -45,8 +45,8 @@ class Resources:
     """By kind: ``open files``, ``sockets``, ``pipes``, ``memfds``, ``other descriptors``, ``mapped files`` (mappings),
     ``threads`` (native), ``child processes`` (direct), ``shared memory files`` (in ``/dev/shm``; open or mapped here,
     or new and made here, see `own_files`), ``temporary files`` (new and made here), ``registrations``, ``rss bytes``
-    and ``uss bytes`` (what would be free if the process ended), and where GPUs are used ``gpu tensor bytes`` (of
-    torch's allocator)."""
+    and ``uss bytes`` (what would be free if the process ended, see `proc.memory`), and where GPUs are used
+    ``gpu tensor bytes`` (of torch's allocator)."""
     names: dict[str, tuple[str, ...]]
     """By kind, the latest of what was not there when the watch began."""
     registrations: dict[str, int] = field(default_factory=dict)
@@ -96,8 +96,7 @@ class Watch:
         if self._transports:
             counts[REGISTRATIONS] = sum(containers.values())
         if self._memory:
-            memory = self._process.memory_full_info()
-            counts |= {"rss bytes": memory.rss, MEMORY: memory.uss}
+            counts["rss bytes"], counts[MEMORY] = proc.memory()
             if devices.used_torch() is not None:
                 counts[GPU_TENSORS] = devices.tensor_bytes()
         new = {kind: [thing for thing in found if thing not in self._before[kind]] for kind, found in things.items()}
