@@ -8,11 +8,21 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from rdt_conformance.checks import stopwatch
 from rdt_conformance.checks.stopwatch import Stopwatch
+
+
+@pytest.fixture
+def one_core() -> Iterator[None]:
+    """All threads and children of the test have to share one."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    yield
+    os.sched_setaffinity(0, before)
 
 
 def _work(seconds: float) -> None:
@@ -21,9 +31,8 @@ def _work(seconds: float) -> None:
         pass
 
 
+@pytest.mark.usefixtures("one_core")
 def test_what_others_had_the_core_for_is_left_out() -> None:
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(before)})
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
     try:
         watch, plain = Stopwatch(cores=True), Stopwatch(cores=False)
@@ -33,7 +42,6 @@ def test_what_others_had_the_core_for_is_left_out() -> None:
         assert watch.had(0.2)
         assert not watch.had(max(0.7, watch.passed() / 3))
     finally:
-        os.sched_setaffinity(0, before)
         for other in others:
             other.kill()
             other.wait()
@@ -46,10 +54,9 @@ def test_waiting_for_something_else_counts(cores: bool) -> None:
     assert watch.had(0.01)
 
 
+@pytest.mark.usefixtures("one_core")
 def test_that_its_own_threads_wait_for_each_other_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stopwatch, "_seconds_of_others", lambda: 0.0)  # nobody else is there
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(before)})
     ended = False
 
     def never_rest() -> None:
@@ -67,7 +74,6 @@ def test_that_its_own_threads_wait_for_each_other_counts(monkeypatch: pytest.Mon
         ended = True
         for other in others:
             other.join()
-        os.sched_setaffinity(0, before)
 
 
 def test_others_are_all_but_this_process() -> None:

@@ -51,8 +51,7 @@ def _held_by_others() -> frozenset[str]:
     held: set[str] = set()
     for pid in set(psutil.pids()) - family:
         try:
-            held |= {mapping.path for mapping in proc.mappings(pid)}
-            held |= {thing.text for things in proc.descriptors(pid).values() for thing in things}
+            held |= proc.paths_held(pid)
         except OSError:  # it ended, or is another user's
             continue
     return frozenset(held)

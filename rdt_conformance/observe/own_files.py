@@ -22,6 +22,8 @@ _MAKING = {"open": 0, "os.mkdir": 0, "os.rename": 1, "os.link": 1, "os.symlink":
 _MOST = 2_000
 """Of names that are kept, unless so many are in use."""
 _listening = False
+_most_now = _MOST
+"""With so many, those that are gone are forgotten: not at each new one, if they are all there."""
 _named: set[str] = set()
 """Files and folders that are right in one of the folders. Every access is a single step, without a lock."""
 
@@ -47,14 +49,16 @@ def _note(event: str, args: tuple[Any, ...]) -> None:
         for folder in (proc.SHARED_MEMORY, tempfile.gettempdir()):
             if path.startswith(f"{folder}/"):
                 _named.add(f"{folder}/{path[len(folder) + 1 :].partition('/')[0]}")
-                if len(_named) > _MOST:
+                if len(_named) > _most_now:
                     _forget_the_gone()
 
 
 def _forget_the_gone() -> None:
+    global _most_now
     for path in _named.copy():
         if not os.path.lexists(path):
             _named.discard(path)
+    _most_now = max(_MOST, 2 * len(_named))
 
 
 def was_named(path: str) -> bool:
@@ -67,9 +71,8 @@ def own_files() -> frozenset[str]:
     found = set(_named)
     own = psutil.Process()
     for process in (own, *own.children(recursive=True)):
-        with suppress(psutil.Error):  # it has just ended
-            found.update(file.path for file in process.open_files())
-            found.update(mapping.path for mapping in process.memory_maps())
+        with suppress(psutil.Error, OSError):  # it has just ended
+            found |= proc.paths_held(process.pid)
             found.update(str(connection.laddr) for connection in process.net_connections("unix"))
     return frozenset(found)
 

@@ -74,6 +74,16 @@ def mappings(process: int | str = "self") -> list[Mapping]:
     return [Mapping(int(address, 16), int(inode), os.fsdecode(path)) for address, inode, path in lines]
 
 
+def paths_held(process: int | str = "self") -> set[str]:
+    """What a process has open or mapped, by path, or by what else the system calls it.
+
+    Raises:
+        OSError: the process is gone, or not ours to see.
+    """
+    opened = {thing.text for things in descriptors(process).values() for thing in things}
+    return opened | {mapping.path for mapping in mappings(process)}
+
+
 def shared_memory_held(open_files: list[Thing], mapped: list[Mapping]) -> dict[int, str]:
     """Inode and path of the files in ``/dev/shm`` that are open or mapped here, also when their name is gone."""
     found: dict[int, str] = {}
