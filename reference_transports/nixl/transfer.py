@@ -6,6 +6,7 @@ import math
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ _AT_ONCE = 1 << 20
 _FIRST_PIECE = 16 << 20
 _SECONDS_OF_A_PIECE = 0.02
 """A large object comes in pieces, between which an abort takes effect. They grow until each takes about so long."""
+_PIECES_AT_ONCE = 2
+"""So many are on their way, so that the time between the end of one and the start of the next is not lost."""
 _PATIENCE_SECONDS = 5.0
 """How long a request that is dropped waits until nothing is written into target buffers any more."""
 _PAUSES_SECONDS = (0.00002, 0.001)
@@ -219,23 +222,39 @@ class Transfer:
             raise ConnectionError("its source has freed it")
 
     def _fill(self, agent: Agent, source: NixlMetadata, landing: Memory, total: int) -> Generator[bool, None, None]:
-        """Read the bytes, piece by piece."""
+        """Read the bytes, piece by piece; when it ends, none is on its way any more, also if one of them failed."""
         assert source.tensor_device is not None
         local, remote = joined(landing.places, _table(source.places))
-        begin, size = 0, _FIRST_PIECE
-        while begin < total:
-            with self._lock:
-                if self._aborted:
-                    raise ConnectionAbortedError("it was aborted")
-                self._writing = self._lent
-            end, started = min(begin + size, total), time.monotonic()
-            here, there = cut(local, begin, end), cut(remote, begin, end)
-            yield from agent.read(source.agent, (here, landing.device), (there, source.tensor_device))
-            if time.monotonic() - started < _SECONDS_OF_A_PIECE:
+        begin, size, started = 0, _FIRST_PIECE, time.monotonic()
+        reads: deque[Generator[bool, None, None]] = deque()
+        failure: Exception | None = None
+        while True:
+            try:
+                while begin < total and len(reads) < _PIECES_AT_ONCE and not failure:
+                    self._demand_no_abort()
+                    here, there = (cut(table, begin, min(begin + size, total)) for table in (local, remote))
+                    begin += size
+                    read = agent.read(source.agent, (here, landing.device), (there, source.tensor_device))
+                    next(read, None)  # which starts it
+                    reads.append(read)
+                if not reads:
+                    break
+                yield from reads.popleft()
+            except Exception as error:
+                failure = failure or error
+            started, took = time.monotonic(), time.monotonic() - started
+            if took < _SECONDS_OF_A_PIECE:
                 size *= 2
-            if end < total:
+            if reads:
                 yield False
-            begin = end
+        if failure:
+            raise failure
+
+    def _demand_no_abort(self) -> None:
+        with self._lock:
+            if self._aborted:
+                raise ConnectionAbortedError("it was aborted")
+            self._writing = self._lent
 
 
 class Mover:
