@@ -76,7 +76,7 @@ OPTIONS = (
         "--rdt-devices",
         "device types whose memory is sent, separated by commas",
         metavar="LIST",
-        default="profile, else cpu",
+        default="profile, else cpu, or what Ray has it registered for",
         choices=DEVICES,
     ),
     Option(

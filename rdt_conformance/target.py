@@ -284,11 +284,13 @@ def _devices(
         offered = Fact(tuple(chosen), "--rdt-devices")
     elif profile:
         offered = Fact(tuple(profile.devices), "profile")
+    elif registration and "cpu" not in registration.devices:
+        offered = Fact(registration.devices, registration.learnt)
     else:
         offered = Fact(("cpu",), "default")
     if not offered.value or not set(offered.value) <= set(DEVICES):
         raise TargetProblem(f"{spec}: devices {offered.value!r} [{offered.learnt}] are not all of {', '.join(DEVICES)}")
-    if registration and not profile:
+    if registration and not profile and offered.learnt != registration.learnt:
         common = tuple(device for device in offered.value if device in registration.devices)
         if not common:
             raise TargetProblem(

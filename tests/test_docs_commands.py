@@ -60,7 +60,7 @@ ELSEWHERE = {
     f"{MINE} --rdt-profile=soak --rdt-minutes=30": ("tests/test_soak.py", '"--rdt-profile=soak", "--rdt-minutes=0.1"'),
     # On a machine with GPUs alone; what the second one says of Ray's transport is no matter of a test.
     f"{MINE} --rdt-devices=cuda": ("tests/gpu/test_gpu_faulty.py", "--rdt-devices=cuda"),
-    "pytest --transport=ray:NCCL --rdt-engine=cluster,ray --rdt-devices=cuda": (
+    "pytest --transport=ray:NCCL --rdt-engine=cluster,ray": (
         "docs/findings/ray-2.60-gpu.md",
         "--transport=ray:NAME --rdt-engine=cluster,ray --rdt-devices=cuda",
     ),

@@ -263,7 +263,7 @@ def test_the_known_transports_can_be_listed_without_a_transport(
             f"vague * {given}not usable here: 'vague': the entry point of unknown package names no class, *",
             "ray:NIXL * ray 2.* one-sided, torch.Tensor on cpu; can abort; needs the package nixl*",
             "ray:GLOO * ray 2.* two-sided, torch.Tensor on cpu; needs a process for each actor",
-            "ray:NCCL * ray 2.* not usable here: ray:NCCL is registered for cuda, *",
+            "ray:NCCL * ray 2.* not usable here: ray:NCCL: torch finds no CUDA device *",
         ]
     )
     assert len([line for line in result.stdout.lines if line]) == 11

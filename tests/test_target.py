@@ -14,7 +14,7 @@ import ray
 import torch
 from ray.experimental.rdt import util
 
-from rdt_conformance import author, contract, locate
+from rdt_conformance import author, contract, locate, target as target_module
 from rdt_conformance.ray_quiet import no_auto_connect
 from rdt_conformance.target import Target, TargetProblem, resolve
 
@@ -150,6 +150,16 @@ def test_a_short_name_comes_from_an_entry_point(write: Write, tmp_path: Path, mo
     assert "did you mean thing?" in problem("thong")
 
 
+@pytest.mark.parametrize("name", ["cuda-ipc", "nccl"])
+def test_our_transports_of_gpu_memory_are_not_taken_for_others(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target_module, "_has_cuda", lambda: True)
+    target = resolve(name)
+    assert (target.devices.value, target.devices.learnt) == (("cuda",), "profile")
+    assert target.transport_class.__module__ == f"reference_transports.{name.replace('-', '_')}"
+    monkeypatch.setattr(target_module, "_has_cuda", lambda: False)
+    assert problem(name) == f"{name}: torch finds no CUDA device here, but devices name cuda [profile]"
+
+
 def test_a_transport_that_ray_ships() -> None:
     target = resolve("ray:NIXL")
     assert target.name.value == "NIXL"
@@ -157,6 +167,11 @@ def test_a_transport_that_ray_ships() -> None:
     assert target.devices.learnt == "register_tensor_transport() in Ray, and default"
     assert target.can_abort.value
     assert target.own_fetch.value
+
+
+def test_memory_that_ray_never_gives_a_transport_is_not_sent() -> None:
+    said = "ray:NCCL is registered for cuda, and this run offers only cpu; see --rdt-devices"
+    assert problem("ray:NCCL", devices=["cpu"]) == said
 
 
 def test_what_the_module_itself_registers_is_learnt(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +299,7 @@ ONE_LINE = {
     "bad:P_NO_DEVICES": "devices () [profile] are not all of cpu, cuda",
     "bad:P_DATA": "carries builtins.dict [profile], which this suite cannot make by itself",
     "ray:NOPE": "Ray ships no transport of that name; it ships ray:NIXL, ray:GLOO, ray:NCCL, ray:CUDA_IPC",
-    "ray:NCCL": "ray:NCCL is registered for cuda, and this run offers only cpu; see --rdt-devices",
+    "ray:NCCL": "no CUDA device here, but devices name cuda [register_tensor_transport() in Ray]",
 }
 
 
