@@ -129,24 +129,31 @@ def _devices() -> list[str]:
 
 
 def _expect_in_time(case: Case, received: Held, payload: Payload, stream: str) -> None:
-    """What a reader sees of tensors that have just been returned: on its current stream, and on a new one."""
-    at_once = received.derive(_copied_on_two_streams)
-    for index, clause, where in ((0, "D9", "on the current stream"), (1, "D8", "on another stream")):
-        differences = at_once.part(index).differences(payload)
+    """What a reader sees of tensors that have just been returned: on its current stream, and on a new one.
+
+    What is there later, when the reader's GPU has come to rest, was described in time, and returned too early.
+    """
+    copies = received.derive(_copied_on_two_streams)
+    seen, elsewhere, later = (copies.part(index).differences(payload) for index in range(3))
+    sides = ((seen, "D9" if later else "D8", "on the current stream"), (elsewhere, "D8", "on another stream"))
+    for differences, clause, where in sides:
         case.require(
             not differences,
             clause,
             lambda found=differences, where=where: (
                 f"a kernel on {stream} was still to write the tensors when they were described, and what a reader "
                 f"copied {where} right after it had them is not what that wrote: {found[0]}"
+                + ("" if later else "; it was, once the reader's GPU had come to rest")
             ),
         )
 
 
 def _copied_on_two_streams(tensors: list[Any]) -> list[list[Any]]:
-    """Copies made on the current stream, and before that on a new one that is not told to wait for anything."""
+    """Copies made on the current stream, before that on a new one that is told to wait for nothing, and at rest."""
     import torch
 
     with torch.cuda.stream(torch.cuda.Stream()):
         elsewhere = [tensor.cpu() for tensor in tensors]
-    return [[tensor.cpu() for tensor in tensors], elsewhere]
+    at_once = [tensor.cpu() for tensor in tensors]
+    torch.cuda.synchronize()
+    return [at_once, elsewhere, [tensor.cpu() for tensor in tensors]]

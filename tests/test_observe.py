@@ -336,6 +336,19 @@ def test_memory_that_comes_and_goes_is_no_leak() -> None:
     assert not judge(cycle, cycles=10, most_cycles=200, payload_bytes=MEGABYTE).leaks
 
 
+def test_memory_of_a_pool_that_chance_fills_is_no_leak() -> None:
+    pool: list[mmap.mmap] = []
+
+    def cycle(number: int) -> None:
+        if number % 2 and len(pool) < 48:  # as many were never in use at once before
+            pool.append(mmap.mmap(-1, 1 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+            pool[-1].write(os.urandom(1 << 20))
+
+    found = judge(cycle, cycles=8, most_cycles=80, payload_bytes=(1 << 20) - (1 << 16))
+    assert not found.leaks
+    assert found.judged
+
+
 def test_what_another_thread_opens_and_closes_is_no_leak() -> None:
     stop = threading.Event()
 

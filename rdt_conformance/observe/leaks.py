@@ -36,6 +36,10 @@ _ENOUGH = 8
 _LARGEST_CACHE = 1_000
 """Elements that a container may keep for later, in all processes together, or objects' worth of memory. Of what was not
 watched until the end, only what has grown by more can be told from a cache that fills slowly."""
+_USUAL_POOL = 64
+"""Objects' worth of memory that a pool may come to hold little by little, where chance decides how many are in use at
+once. Memory that has grown by no more than that is watched for so many times as many cycles as everything else:"""
+_LONGER = 4
 _MOST_THREADS = 2_000
 _MOST_CHILDREN = 100
 """With more of them, other work on the machine would suffer."""
@@ -134,7 +138,8 @@ def growth(
         watch: what to count with.
         cycles: how many make a round.
         rounds: how many rounds there are at least; two or more.
-        most_cycles: bound for all cycles together; at least twice as many as fill the largest cache that is legal.
+        most_cycles: bound for all cycles together, a few times as high for little memory; at least twice as many as
+            fill the largest cache that is legal.
         deadline: bound in time, on the clock of ``time.monotonic``.
         payload_bytes: how many bytes a cycle sends; 0 does not judge memory.
 
@@ -216,7 +221,7 @@ class _Trial:
     def run_until_clear(self, most_cycles: int) -> None:
         """Run ever more cycles until nothing is suspected or a bound is reached."""
         chunk = self.cycles
-        while self.suspects and (left := most_cycles - self.marks[-1].cycles) > 0:
+        while self.suspects and (left := self._enough(most_cycles) - self.marks[-1].cycles) > 0:
             scarce, affordable = self._affordable()
             if affordable < min(left, self.cycles):
                 self.note = f"it was not watched for longer because {scarce} would have run out"
@@ -224,6 +229,15 @@ class _Trial:
             chunk = min(2 * chunk, left, affordable)
             self.run(chunk)
             self._clear()
+
+    def _enough(self, most_cycles: int) -> int:
+        """After how many cycles what is suspected has been watched for long enough."""
+        first, last = self.marks[0].figures, self.marks[-1].figures
+        may_be_pool = all(
+            kind in _MEMORY_NOISE and last.get(kind, 0) - first.get(kind, 0) < _USUAL_POOL * self.payload_bytes
+            for kind in self.suspects
+        )
+        return most_cycles * (_LONGER if may_be_pool else 1)
 
     def _affordable(self) -> tuple[str, int]:
         """How many more cycles can be run without using up the machine, and what is the bound."""
