@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from hypothesis import strategies as st
@@ -179,6 +180,19 @@ def test_refused_objects_leave_nothing(case: Case) -> None:
     expect_no_growth(case, lambda: refuses(refused), "M7", payload_bytes=payload.nbytes)
 
 
+@check("M7")
+def test_nothing_stays_registered_of_refused_objects(case: Case) -> None:
+    """The producer keeps its tensors, so that no object has the address of an earlier one."""
+    (source,) = case.actors(1)
+    payload = case.payload(64, count=2)
+
+    def refuses(what: Buildable) -> bool:
+        return _is_refused(case, source, source.make(_build_all, (payload, what), case.bench.device), keep=True)
+
+    refused = [what for what in (case.payload(0), *_to_be_refused(case)) if refuses(what)]
+    expect_no_growth(case, {repr(what): partial(refuses, what) for what in refused}, "M7")
+
+
 @check("M8")
 def test_what_cannot_be_carried_is_refused_at_once(case: Case) -> None:
     source, destination = case.actors(2)
@@ -280,14 +294,15 @@ def _to_be_refused(case: Case) -> list[Buildable]:
     ]
 
 
-def _is_refused(case: Case, source: Process, tensors: Held) -> bool:
-    """Describe tensors in one object, and drop them. The error is not kept: it refers to them."""
+def _is_refused(case: Case, source: Process, tensors: Held, *, keep: bool = False) -> bool:
+    """Describe tensors in one object, and drop them unless they are to be kept. The error is not: it refers to them."""
     obj_id = case.world.new_object_id()
     extracting = source.extract(obj_id, tensors)
     refused = case.error(extracting) is not None
     if not refused:
         case.ok(source.collect(obj_id, case.ok(extracting), tensors), "G2")
-    tensors.drop()
+    if not keep:
+        tensors.drop()
     return refused
 
 

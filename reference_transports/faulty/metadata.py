@@ -173,6 +173,29 @@ class ServesBeforeItLooks(SocketPullTransport):
 
 
 @breaks("M7")
+class RegistersUpToTheEmptyTensor(InlineTransport):
+    """Registers one tensor after the other, until one has no memory: what it has registered by then stays so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._registered: dict[int, set[str]] = {}
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+        metadata = super().extract_tensor_transport_metadata(obj_id, rdt_object)
+        for tensor in rdt_object:
+            if not tensor.numel():
+                raise ValueError("a tensor without elements cannot be registered")
+            self._registered.setdefault(tensor.data_ptr(), set()).add(obj_id)
+        return metadata
+
+    def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
+        for address, objects in list(self._registered.items()):
+            objects.discard(obj_id)
+            if not objects:
+                del self._registered[address]
+
+
+@breaks("M7")
 class ClosesOnlyWhenAllIsWell(InlineTransport):
     """Opens a file to stage an object in, and does not close it when something goes wrong."""
 
