@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 
 from rdt_conformance.bench import gate
+from rdt_conformance.bench.cells import tensors
+from rdt_conformance.bench.contests import Contests
+from rdt_conformance.bench.local import LocalPair
 from rdt_conformance.bench.loop import Sample, Series
-from rdt_conformance.bench.results import CellResult, Finding, Role, Row, summarize
+from rdt_conformance.bench.results import CellResult, Change, Finding, Role, Row, summarize
 from rdt_conformance.bench.statistics import Interval, Verdict
+from rdt_conformance.target import resolve
 
 NBYTES = 1 << 20
 
@@ -121,3 +125,32 @@ def test_a_result_comes_back_from_json() -> None:
 
 def test_percentiles_are_left_out_where_samples_are_few() -> None:
     assert set(_cell(1e-3, {}).rows[0].percentiles) == {"50", "90"}
+
+
+WORSE, SAME, UNSURE = Verdict.WORSE, Verdict.SAME, Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("said", "middle", "tried"),
+    [
+        pytest.param([SAME], 1.0, 1, id="the same at once"),
+        pytest.param([WORSE, WORSE], 1.2, 2, id="worse, and worse in other processes"),
+        pytest.param([WORSE, SAME], 1.2, 2, id="worse in one pair of processes only"),
+        pytest.param([UNSURE], 1.03, 1, id="unsure, and hardly different"),
+        pytest.param([UNSURE, WORSE, WORSE], 1.2, 3, id="different but unsure, then worse twice"),
+        pytest.param([UNSURE, WORSE, SAME], 1.2, 3, id="different but unsure, then worse once"),
+        pytest.param([UNSURE, UNSURE], 1.2, 2, id="unsure twice"),
+    ],
+)
+def test_what_looks_different_is_measured_anew_in_other_processes(
+    said: list[Verdict], middle: float, tried: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[bool] = []
+    monkeypatch.setattr(LocalPair, "close", lambda _: closed.append(True))
+    change = Change("", Interval(middle, middle, middle, 99), 0.05)
+    findings = iter([Finding("time", each, "", (change,)) for each in said])
+    monkeypatch.setattr(Contests, "_measure_until_told", lambda *_: next(findings))
+    target = resolve("inline")
+    contests = Contests(target, (), "inline", gated=True, seconds=1, seed=0, bench=lambda _: pytest.fail("none"))
+    contests.measure("a benchmark", tensors(64, 1))
+    assert (next(findings, None), len(closed)) == (None, tried - 1)

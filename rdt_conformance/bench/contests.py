@@ -15,7 +15,7 @@ from rdt_conformance.bench.copies import LEAST_BYTES
 from rdt_conformance.bench.local import Kind, LocalPair
 from rdt_conformance.bench.loop import Plan, Series, measure
 from rdt_conformance.bench.rdt import RdtContender, Way
-from rdt_conformance.bench.results import CellResult, Role, Row, summarize
+from rdt_conformance.bench.results import CellResult, Finding, Role, Row, summarize
 from rdt_conformance.bench.statistics import Verdict
 from rdt_conformance.target import type_name
 
@@ -124,20 +124,24 @@ class Contests:
         """Measure, and if there is a difference, measure anew in other processes: what is found then counts.
 
         Where the system lets the threads of one instance run may make it faster than another for as long as it lives.
+        That can hide a difference as well as make one, so what looks like one, and cannot be told, is tried anew first.
         """
-        if self._measure_until_told(result, cell, load) in (Verdict.WORSE, Verdict.BETTER):
+        said = self._measure_until_told(result, cell, load)
+        if said and said.verdict is Verdict.INCONCLUSIVE and said.changes[0].seems_different:
+            self._own.close()
+            said = self._measure_until_told(result, cell, load)
+        if said and said.verdict in (Verdict.WORSE, Verdict.BETTER):
             self._own.close()
             self._measure_until_told(result, cell, load)
 
-    def _measure_until_told(self, result: CellResult, cell: Cell, load: Load) -> Verdict | None:
+    def _measure_until_told(self, result: CellResult, cell: Cell, load: Load) -> Finding | None:
         """Measure until there is something to say of the time, or it has been tried for long enough."""
         before: dict[str, Series] = {}
         said = None
         for attempt in range(_ATTEMPTS):
             result.rows = self._contest(self._with_baseline(self._against or ""), cell, load, before, attempt)
-            found = gate.against(result, self._seed)
-            said = found[0].verdict if found else None
-            if said is not Verdict.INCONCLUSIVE:
+            said = next(iter(gate.against(result, self._seed)), None)
+            if said is None or said.verdict is not Verdict.INCONCLUSIVE:
                 break
         return said
 

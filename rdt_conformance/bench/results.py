@@ -59,6 +59,11 @@ class Change:
     floor: float
     """What may be found between two that are the same, as a share."""
 
+    @property
+    def seems_different(self) -> bool:
+        """Whether the middle lies beyond the floor, whatever the interval."""
+        return not 1 / (1 + self.floor) <= self.slower.middle <= 1 + self.floor
+
 
 @dataclass(frozen=True)
 class Finding:
