@@ -128,7 +128,7 @@ def _judge(path: Path) -> int:
         print(problem, file=sys.stderr)
         return UNUSABLE
     verdict = offline.judge(document)
-    print(f"{path}: {verdict.headline}")
+    print(f"{path}: {document['target']['spec']}, {document['header']['created']}, {verdict.headline}")
     differing = offline.differences(document, verdict)
     if differing:
         wrote = document["header"]["suite_version"]

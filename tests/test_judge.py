@@ -31,7 +31,8 @@ def test_the_verdict_comes_out_again(
     results: list[CheckResult], status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = write(tmp_path, results)
-    said = json_report.read(report)["verdict"]["headline"]
+    document = json_report.read(report)
+    said = f"{document['target']['spec']}, {document['header']['created']}, {document['verdict']['headline']}"
     assert cli.main(["judge", str(report)]) == status
     assert capsys.readouterr().out.splitlines() == [
         f"{report}: {said}",

@@ -61,6 +61,7 @@ G1 MUST broken: 50 cycles left 50 more files in /dev/shm than 5 cycles did.
    replay:   pytest --transport=mine:Mine --rdt-seed=7 -k test_leak
 
 G10 SHOULD broken: Freeing 4 MB took 3.2 s.
+   contract: Freeing is prompt.
    replay:   pytest -k test_slow
 
 unknown:

@@ -125,8 +125,7 @@ def _full_entry(rows: Sequence[ClauseResult], verdict: Verdict, colour: str, wid
     yield from _plain(
         textwrap.wrap(_what_broke(rows, verdict), width, subsequent_indent=" " * INDENT), **{colour: True}
     )
-    if clause.level is Level.MUST:
-        yield from _plain(paragraph("contract:", clause.sentence, width, indent=INDENT, column=10))
+    yield from _plain(paragraph("contract:", clause.sentence, width, indent=INDENT, column=10))
     if failure.flaky:
         note = "a race: it broke once and not again on the same input"
         yield from _plain(paragraph("flaky:", note, width, indent=INDENT, column=10))
