@@ -27,10 +27,10 @@ test: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(MAKE) docs
-	$(BIN)/pytest tests --ignore=tests/test_faulty.py --ignore=tests/browser --ignore=tests/test_nixl_reference.py \
+	$(BIN)/pytest tests --ignore=tests/test_faulty.py --ignore=tests/browser --ignore=tests/nixl_reference \
 		--ignore=tests/test_data_types.py -n 2
 	$(BIN)/pytest tests/browser -n 2
-	$(BIN)/pytest tests/test_nixl_reference.py
+	$(BIN)/pytest tests/nixl_reference
 	$(BIN)/pytest tests/test_data_types.py -n 2
 	$(BIN)/pytest tests/test_faulty.py -n 3
 
