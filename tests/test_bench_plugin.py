@@ -114,7 +114,7 @@ def test_a_few_follow_the_checks(run: Run, pytester: pytest.Pytester) -> None:
     lines = result.stdout.str()
     assert lines.index("test_works[local]") < lines.index("rdt benchmark 1 of 1: test_sizes[4B]; about ")
     result.stdout.fnmatch_lines(
-        ["*rdt-conformance benchmarks*", "sizes", "  4 B *us*cold*", "*benchmark 'sizes, 4 B': 5 tests*"]
+        ["*rdt-conformance benchmarks*", "sizes", "  4 B *us*cold*", "*benchmark 'sizes, 4 B': 6 tests*"]
     )
     assert [(cell["benchmark"], cell["cell"]) for cell in _report(pytester)["benchmarks"]] == [("test_sizes", "4 B")]
 

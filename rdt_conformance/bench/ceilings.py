@@ -12,8 +12,11 @@ import os
 import socket
 import threading
 import time
+from functools import cache
+from pathlib import Path
 
 import numpy as np
+import psutil
 import torch
 
 from rdt_conformance.bench.contents import Bytes, Contents, Load, flat, read_first, tensors_of
@@ -21,6 +24,7 @@ from rdt_conformance.bench.gpu_ceilings import GPU_CEILINGS
 from rdt_conformance.bench.loop import Contender, Sample
 from rdt_conformance.bench.process import PATIENCE_SECONDS, Remote
 
+_MOST_MEMORY = 1 << 30
 _clock = time.perf_counter
 _cpu = time.process_time
 
@@ -85,6 +89,45 @@ class Memcpy(Ceiling):
         """See `Ceiling.fill`."""
         np.copyto(array, self._contents.of(turn))
         return array
+
+
+class MemcpyFromMemory(Ceiling):
+    """A copy within this process, from memory that no cache holds any more."""
+
+    new_memory = False
+
+    def __init__(self, source: Remote, load: Load) -> None:
+        super().__init__(source, load)
+        self._memory = _beyond_caches()
+        if len(self._memory) < 2 * load.nbytes:
+            self._memory = np.resize(self._memory, 2 * load.nbytes)
+
+    def fill(self, array: Bytes, turn: int) -> Bytes:
+        """See `Ceiling.fill`."""
+        np.copyto(array, self._of(turn))
+        return array
+
+    def wrong(self, turn: int) -> str:
+        """See `loop.Contender`."""
+        received, self._received = self._received, None
+        same = received is not None and np.array_equal(received, self._of(turn))
+        return "" if same else "other bytes than in the memory that was copied"
+
+    def _of(self, turn: int) -> Bytes:
+        """What is copied in a turn: each time a part that was not read since all the others were."""
+        step = max(self._load.nbytes, 2 * mmap.PAGESIZE) + 1  # never at the same place of a page twice in a row
+        begin = turn * step % (len(self._memory) - self._load.nbytes)
+        return self._memory[begin : begin + self._load.nbytes]
+
+
+@cache
+def _beyond_caches() -> Bytes:
+    """Bytes of this process, for as long as it lives: twice as many as the caches hold, as far as that is known."""
+    sizes = [path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
+    cached = sum(int(size[:-1]) << {"K": 10, "M": 20}[size[-1]] for size in sizes) or 32 << 20
+    some = np.random.default_rng(0).bytes((1 << 20) + 1)
+    most = min(_MOST_MEMORY, psutil.virtual_memory().available // 8)
+    return np.resize(np.frombuffer(some, np.uint8), min(2 * cached, most))
 
 
 class FirstTouch(Ceiling):
@@ -202,6 +245,7 @@ class RawSource:
 
 CEILINGS: dict[str, type[Ceiling]] = {
     "memcpy": Memcpy,
+    "memcpy from memory": MemcpyFromMemory,
     "first touch": FirstTouch,
     "process_vm_readv": VmReadv,
     "socket": LoopbackSocket,
