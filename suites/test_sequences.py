@@ -16,3 +16,18 @@ def test_any_sequence_of_steps(case: Case) -> None:
         program.step()
     program.end()
     case.fact("situations in sequences", dict(program.situations))
+
+
+@check("R2", situational=("R2", "O1", "L5", "M6", "F5", "A8"), tries=2)
+def test_any_sequence_of_steps_around_a_death(case: Case) -> None:
+    """As before, but an actor is killed in the course of it, and started again. All know each other, then and later."""
+    program = Program(case, case.actors(3))
+    program.meet()
+    for _ in range(case.choose(st.integers(1, 8))):
+        program.step()
+    program.die()
+    for _ in range(case.choose(st.integers(0, 6))):
+        program.step()
+    program.end()
+    program.meet()
+    case.fact("situations in sequences", dict(program.situations))

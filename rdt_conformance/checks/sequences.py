@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rdt_conformance.checks.attempts import BOTH, FETCH, RECEIVE, RECEIVE_ALONE, SEND_ALONE, Attempt
 from rdt_conformance.engines.rdt import Ref
 from rdt_conformance.engines.world import Held, Process
-from rdt_conformance.words import count
+from rdt_conformance.words import count, listed
 
 if TYPE_CHECKING:
     from rdt_conformance.checks.case import Case
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _SIZES = (64, 3_000, 1 << 20)
 _MOST_OBJECTS = 5
-_BLAMED = ("O1", "L5", "F5", "A8", "M6")
+_BLAMED = ("O1", "L5", "F5", "A8", "M6", "R2")
 """What is broken if an object does not arrive: the last of these that speaks of something that happened to it."""
 
 
@@ -73,6 +73,7 @@ class Program:
     def __init__(self, case: Case, actors: list[Process]) -> None:
         self._case = case
         self._actors = actors
+        self._first_clause = "O1"
         self._one_sided = case.target.one_sided.value
         self._objects: list[Shared] = []
         self._in_flight: list[InFlight] = []
@@ -92,6 +93,46 @@ class Program:
         """Choose one of the steps that are possible now, and take it."""
         self._case.choose(st.sampled_from(self._possible()))()
 
+    def meet(self) -> None:
+        """Every actor receives something from every other one."""
+        self._case.tell("every actor passes an object to every other one")
+        for source in self._actors:
+            form = _SIZES[0], 1
+            payload = self._case.payload(*form, seed=self._made)
+            self._share(source, form, payload, source.build(payload), self._first_clause)
+            shared = self._objects.pop()
+            for destination in self._actors:
+                if destination is not source:
+                    receiving = destination.consume(shared.ref)
+                    self._settle(self._begin(InFlight(shared, destination, receiving, shared.clause)))
+            shared.ref.drop()
+
+    def die(self) -> None:
+        """An actor is killed, maybe in the middle of receiving, and Ray starts it again: in a process that is new."""
+        while not self._may_die():
+            self._settle(self._in_flight[0])
+        victim = self._draw(self._may_die())
+        cut_off = [transfer for transfer in self._in_flight if transfer.destination is victim]
+        receiving = f" while it receives {listed([each.shared.name for each in cut_off])}" if cut_off else ""
+        self._case.tell(f"{victim.name} is killed{receiving}, and started again")
+        self._case.leave_dirty()
+        victim.kill()
+        self._first_clause = "R2"
+        self.situations["killed while it received" if cut_off else "killed"] += 1
+        for transfer in cut_off:
+            self._in_flight.remove(transfer)
+        lost = [shared for shared in self._objects if shared.source is victim]
+        for shared in lost:
+            self._objects.remove(shared)
+            shared.ref.drop()
+        for shared in self._objects:
+            shared.mark("R2")
+        self._arrived = [arrived for arrived in self._arrived if arrived[0] is not victim]
+        self._buffers = {key: held for key, held in self._buffers.items() if key[0] != victim.name}
+        self._aborted_into = {key for key in self._aborted_into if key[0] != victim.name}
+        self._named_buffers = {key for key in self._named_buffers if key[0] != victim.name}
+        self._case.world.restart(victim)
+
     def end(self) -> None:
         """Receive whatever is under way, and every live object once more."""
         while self._in_flight:
@@ -101,6 +142,13 @@ class Program:
         for shared in self._objects:
             destination = next(actor for actor in self._actors if actor is not shared.source)
             self._settle(self._begin(InFlight(shared, destination, destination.consume(shared.ref), shared.clause)))
+
+    def _may_die(self) -> list[Process]:
+        """Those from whom nothing is under way, nor to them if Ray then kills the source because it cannot abort."""
+        busy = [transfer.shared.source for transfer in self._in_flight]
+        if not self._case.target.can_abort.value:
+            busy += [transfer.destination for transfer in self._in_flight]
+        return [actor for actor in self._actors if actor not in busy]
 
     def _possible(self) -> list[Callable[[], None]]:
         steps: list[Callable[[], None]] = []
@@ -129,7 +177,7 @@ class Program:
         if holder is not None:
             source, shared, held = holder
             self._case.tell(f"{source.name} returns what it received of {shared.name}, as {self._next_name()}")
-            self._share(source, shared.form, shared.payload, held, "O1")
+            self._share(source, shared.form, shared.payload, held, self._first_clause)
             self.situations["received tensors shared again"] += 1
             return
         source = self._draw(self._actors)
@@ -138,14 +186,16 @@ class Program:
         self._case.tell(
             f"{source.name} returns {count(form[1], 'tensor')} of {form[0]:,} bytes, as {self._next_name()}"
         )
-        self._share(source, form, payload, source.build(payload), "O1")
+        self._share(source, form, payload, source.build(payload), self._first_clause)
 
     def share_again(self) -> None:
         """The same tensors in another object."""
         shared = self._draw_object()
         shared.mark("L5")
         self._case.tell(f"{shared.source.name} returns the tensors of {shared.name} again, as {self._next_name()}")
-        self._share(shared.source, shared.form, shared.payload, shared.tensors, "L5")
+        self._share(
+            shared.source, shared.form, shared.payload, shared.tensors, max("L5", self._first_clause, key=_BLAMED.index)
+        )
         self.situations["tensors in several live objects"] += 1
 
     def describe_again(self) -> None:
@@ -266,7 +316,8 @@ class Program:
             return
         held = self._case.ok(transfer.receiving, clause)
         self._case.arrived(held, transfer.shared.payload, clause=clause)
-        self._case.witness(clause)
+        if clause != "R2":  # whether something was cut off in the middle nobody knows here for certain
+            self._case.witness(clause)
         if transfer.into_buffers:
             self.situations["received into target buffers"] += 1
         else:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import socket
 import threading
 from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ray.experimental import CommunicatorMetadata, TensorTransportMetadata
 from ray.experimental.rdt.tensor_transport_manager import FetchRequest
 
+from reference_transports._wire import SourceMetadata
 from reference_transports.faulty import breaks
 from reference_transports.socket_pull import SocketPullTransport
 
@@ -72,3 +77,44 @@ class KeepsAwayFromBuffersOfAbortedTransfers(SocketPullTransport):
     def abort_transport(self, obj_id: str, communicator_metadata: CommunicatorMetadata) -> None:
         self._given_up += [buffer for aborted, buffer in list(self._landing) if aborted == obj_id]
         super().abort_transport(obj_id, communicator_metadata)
+
+
+@dataclass
+class RankedMetadata(SourceMetadata):
+    """Args:
+    rank: of the source's process on its machine.
+    """
+
+    rank: int = 0
+
+
+@breaks("R2", across_processes=True)
+class KnowsPeersByTheirRank(SocketPullTransport):
+    """Keeps the address of every rank that it has met: who is started again has the rank of the dead one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._place: tuple[int, socket.socket] | None = None
+        self._met: dict[int, tuple[str, int]] = {}
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> TensorTransportMetadata:
+        metadata = super().extract_tensor_transport_metadata(obj_id, rdt_object)
+        assert isinstance(metadata, SourceMetadata)
+        self._place = self._place or _first_free_place()
+        told = {field.name: getattr(metadata, field.name) for field in fields(metadata)}
+        return RankedMetadata(**told, rank=self._place[0])
+
+    def fetch_multiple_tensors(self, obj_id: str, metadata: Any, communicator: Any, target_buffers: Any = None) -> Any:
+        if isinstance(metadata, RankedMetadata):
+            metadata = replace(metadata, address=self._met.setdefault(metadata.rank, metadata.address))
+        return super().fetch_multiple_tensors(obj_id, metadata, communicator, target_buffers)
+
+
+def _first_free_place() -> tuple[int, socket.socket]:
+    """The least rank that no process of this machine has, and what has it for as long as this process lives."""
+    holder = socket.socket(socket.AF_UNIX)
+    for rank in itertools.count():
+        with suppress(OSError):
+            holder.bind(f"\0rdt-faulty-rank-{rank}")
+            return rank, holder
+    raise AssertionError("there is no end of ranks")
