@@ -228,25 +228,29 @@ class Transfer:
         begin, size, started = 0, _FIRST_PIECE, time.monotonic()
         reads: deque[Generator[bool, None, None]] = deque()
         failure: Exception | None = None
-        while True:
-            try:
-                while begin < total and len(reads) < _PIECES_AT_ONCE and not failure:
-                    self._demand_no_abort()
-                    here, there = (cut(table, begin, min(begin + size, total)) for table in (local, remote))
-                    begin += size
-                    read = agent.read(source.agent, (here, landing.device), (there, source.tensor_device))
-                    next(read, None)  # which starts it
-                    reads.append(read)
-                if not reads:
-                    break
-                yield from reads.popleft()
-            except Exception as error:
-                failure = failure or error
-            started, took = time.monotonic(), time.monotonic() - started
-            if took < _SECONDS_OF_A_PIECE:
-                size *= 2
-            if reads:
-                yield False
+        try:
+            while True:
+                try:
+                    while begin < total and len(reads) < _PIECES_AT_ONCE and not failure:
+                        self._demand_no_abort()
+                        here, there = (cut(table, begin, min(begin + size, total)) for table in (local, remote))
+                        begin += size
+                        read = agent.read(source.agent, (here, landing.device), (there, source.tensor_device))
+                        next(read, None)  # which starts it
+                        reads.append(read)
+                    if not reads:
+                        break
+                    yield from reads.popleft()
+                except Exception as error:
+                    failure = failure or error
+                started, took = time.monotonic(), time.monotonic() - started
+                if took < _SECONDS_OF_A_PIECE:
+                    size *= 2
+                if reads:
+                    yield False
+        finally:
+            for read in reads:  # some are left only if this one is given up in the middle
+                read.close()
         if failure:
             raise failure
 
