@@ -280,17 +280,18 @@ def _devices(
     spec: str, chosen: Sequence[str] | None, profile: TransportProfile | None, registration: _Registration | None
 ) -> Fact[tuple[str, ...]]:
     offered: Fact[tuple[str, ...]]
+    registered = False
     if chosen:
         offered = Fact(tuple(chosen), "--rdt-devices")
     elif profile:
         offered = Fact(tuple(profile.devices), "profile")
     elif registration and "cpu" not in registration.devices:
-        offered = Fact(registration.devices, registration.learnt)
+        offered, registered = Fact(registration.devices, registration.learnt), True
     else:
         offered = Fact(("cpu",), "default")
     if not offered.value or not set(offered.value) <= set(DEVICES):
         raise TargetProblem(f"{spec}: devices {offered.value!r} [{offered.learnt}] are not all of {', '.join(DEVICES)}")
-    if registration and not profile and offered.learnt != registration.learnt:
+    if registration and not profile and not registered:
         common = tuple(device for device in offered.value if device in registration.devices)
         if not common:
             raise TargetProblem(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import mmap
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from rdt_conformance.bench import ceilings
 from rdt_conformance.bench.ceilings import CEILINGS, ceilings_for
 from rdt_conformance.bench.contents import Contents, Load, as_bytes, flat, read_first
 from rdt_conformance.bench.copies import copies
@@ -229,8 +231,20 @@ def test_a_copy_on_a_gpu_is_a_contender(here: Any, kind: type[DeviceCopy], buffe
     assert copy.wrong(5) != ""
 
 
+def test_memory_that_no_cache_holds_is_not_used_twice_in_a_row() -> None:
+    ring = ceilings._Ring(3 * mmap.PAGESIZE)
+    places = [ring.next(5).__array_interface__["data"][0] for _ in range(6)]
+    assert len({*places[:3]}) == 3 and places[:3] == places[3:]
+    assert len(ring.next(4 * mmap.PAGESIZE)) == 4 * mmap.PAGESIZE
+
+
+def test_a_machine_with_little_memory_has_no_such_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ceilings, "_MOST_MEMORY", 1 << 20)
+    assert ceilings_for("cpu") == [name for name in CEILINGS if name != "memcpy from memory"]
+
+
 def test_memory_of_gpus_has_limits_of_its_own() -> None:
-    assert ceilings_for("cpu") == list(CEILINGS)
+    assert set(CEILINGS) - {"memcpy from memory"} <= set(ceilings_for("cpu")) <= set(CEILINGS)
     assert {"device copy", "copy from host"} <= set(ceilings_for("cuda")) <= set(GPU_CEILINGS)
 
 

@@ -92,42 +92,60 @@ class Memcpy(Ceiling):
 
 
 class MemcpyFromMemory(Ceiling):
-    """A copy within this process, from memory that no cache holds any more."""
+    """A copy within this process, from memory that was not used for so long that no cache holds it any more."""
 
     new_memory = False
 
     def __init__(self, source: Remote, load: Load) -> None:
         super().__init__(source, load)
-        self._memory = _beyond_caches()
-        if len(self._memory) < 2 * load.nbytes:
-            self._memory = np.resize(self._memory, 2 * load.nbytes)
+        self._part, self._turn = self._buffer, 0
+
+    def before(self, turn: int) -> None:
+        """See `Ceiling.before`."""
+        self._part, self._turn = _beyond_caches().next(self._load.nbytes), turn
 
     def fill(self, array: Bytes, turn: int) -> Bytes:
         """See `Ceiling.fill`."""
-        np.copyto(array, self._of(turn))
+        np.copyto(array, self._part)
         return array
 
     def wrong(self, turn: int) -> str:
         """See `loop.Contender`."""
         received, self._received = self._received, None
-        same = received is not None and np.array_equal(received, self._of(turn))
+        if turn != self._turn:
+            return f"nothing was copied in turn {turn}"
+        same = received is not None and np.array_equal(received, self._part)
         return "" if same else "other bytes than in the memory that was copied"
 
-    def _of(self, turn: int) -> Bytes:
-        """What is copied in a turn: each time a part that was not read since all the others were."""
-        step = max(self._load.nbytes, 2 * mmap.PAGESIZE) + 1  # never at the same place of a page twice in a row
-        begin = turn * step % (len(self._memory) - self._load.nbytes)
-        return self._memory[begin : begin + self._load.nbytes]
+
+class _Ring:
+    """Memory that is read bit by bit, from its beginning again when all of it has been read."""
+
+    def __init__(self, nbytes: int) -> None:
+        some = np.frombuffer(np.random.default_rng(0).bytes((1 << 20) + 1), np.uint8)
+        self._bytes: Bytes = np.resize(some, nbytes)
+        self._at = 0
+
+    def next(self, nbytes: int) -> Bytes:
+        """The next bytes, from a page of which nothing was read since the last time round."""
+        if self._at + nbytes > len(self._bytes):
+            self._at = 0
+        if nbytes > len(self._bytes):  # of so many the caches hold none
+            self._bytes = np.resize(self._bytes, nbytes)
+        begin, self._at = self._at, self._at + -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        return self._bytes[begin : begin + nbytes]
 
 
 @cache
-def _beyond_caches() -> Bytes:
-    """Bytes of this process, for as long as it lives: twice as many as the caches hold, as far as that is known."""
+def _beyond_caches() -> _Ring:
+    """Memory of this process, for as long as it lives, of which the caches hold half at most."""
+    return _Ring(2 * _bytes_of_caches())
+
+
+def _bytes_of_caches() -> int:
+    """As many as the system tells of."""
     sizes = [path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
-    cached = sum(int(size[:-1]) << {"K": 10, "M": 20}[size[-1]] for size in sizes) or 32 << 20
-    some = np.random.default_rng(0).bytes((1 << 20) + 1)
-    most = min(_MOST_MEMORY, psutil.virtual_memory().available // 8)
-    return np.resize(np.frombuffer(some, np.uint8), min(2 * cached, most))
+    return sum(int(size[:-1]) << {"K": 10, "M": 20}[size[-1]] for size in sizes) or 32 << 20
 
 
 class FirstTouch(Ceiling):
@@ -256,7 +274,8 @@ CEILINGS: dict[str, type[Ceiling]] = {
 def ceilings_for(device: str) -> list[str]:
     """The names of those that say something about memory of a type of device, as far as this machine has them."""
     if device == "cpu":
-        return list(CEILINGS)
+        room = min(_MOST_MEMORY, psutil.virtual_memory().available // 8)
+        return [name for name in CEILINGS if name != "memcpy from memory" or 2 * _bytes_of_caches() <= room]
     return [name for name in GPU_CEILINGS if name != "peer copy" or torch.cuda.device_count() > 1]
 
 

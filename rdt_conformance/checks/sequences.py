@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rdt_conformance.checks.attempts import BOTH, FETCH, RECEIVE, RECEIVE_ALONE, SEND_ALONE, Attempt
 from rdt_conformance.engines.rdt import Ref
 from rdt_conformance.engines.world import Held, Process
-from rdt_conformance.words import count, listed
+from rdt_conformance.words import count
 
 if TYPE_CHECKING:
     from rdt_conformance.checks.case import Case
@@ -24,8 +24,14 @@ if TYPE_CHECKING:
     from rdt_conformance.payloads import Payload
 
 _SIZES = (64, 3_000, 1 << 20)
+_LARGE = 8 << 20, 2
+"""What is still under way when its receiver is killed."""
+_A_MOMENT = 1.0
+"""Seconds for that to get under way."""
+_TO_NOTICE = 30.0
+"""Seconds for Ray to tell that a receiver has died."""
 _MOST_OBJECTS = 5
-_BLAMED = ("O1", "L5", "F5", "A8", "M6", "R2")
+_BLAMED = ("O1", "R2", "L5", "F5", "A8", "M6")
 """What is broken if an object does not arrive: the last of these that speaks of something that happened to it."""
 
 
@@ -94,44 +100,60 @@ class Program:
         self._case.choose(st.sampled_from(self._possible()))()
 
     def meet(self) -> None:
-        """Every actor receives something from every other one."""
+        """Every actor receives something from every other one, one transfer after the other."""
         self._case.tell("every actor passes an object to every other one")
+        kept = list(self._arrived)
         for source in self._actors:
-            form = _SIZES[0], 1
-            payload = self._case.payload(*form, seed=self._made)
-            self._share(source, form, payload, source.build(payload), self._first_clause)
-            shared = self._objects.pop()
+            shared = self._share_new(source, (_SIZES[0], 1))
             for destination in self._actors:
                 if destination is not source:
-                    receiving = destination.consume(shared.ref)
-                    self._settle(self._begin(InFlight(shared, destination, receiving, shared.clause)))
+                    self._pass(shared, destination)
+            self._objects.remove(shared)
             shared.ref.drop()
+        self._arrived = kept
 
     def die(self) -> None:
-        """An actor is killed, maybe in the middle of receiving, and Ray starts it again: in a process that is new."""
-        while not self._may_die():
-            self._settle(self._in_flight[0])
-        victim = self._draw(self._may_die())
-        cut_off = [transfer for transfer in self._in_flight if transfer.destination is victim]
-        receiving = f" while it receives {listed([each.shared.name for each in cut_off])}" if cut_off else ""
-        self._case.tell(f"{victim.name} is killed{receiving}, and started again")
+        """An actor is killed, in the middle of receiving where Ray can abort that, and another one takes its place.
+
+        What else is under way to it, or from it, has ended before.
+        """
+        victim, source, *others = self._case.choose(st.permutations(self._actors))
+        for transfer in [each for each in self._in_flight if victim in (each.shared.source, each.destination)]:
+            self._settle(transfer)
+        cut_off = self._begin_a_large_one(source, victim) if self._case.target.can_abort.value else None
+        middle = f", as it receives {cut_off.shared.name}" if cut_off else ""
+        self._case.tell(f"{victim.name} is killed{middle}, and a new process takes its place")
         self._case.leave_dirty()
         victim.kill()
-        self._first_clause = "R2"
         self.situations["killed while it received" if cut_off else "killed"] += 1
-        for transfer in cut_off:
-            self._in_flight.remove(transfer)
-        lost = [shared for shared in self._objects if shared.source is victim]
-        for shared in lost:
+        self._bury(victim)
+        if cut_off:
+            # What comes after that cannot meet the abort any more.
+            self._case.error(cut_off.receiving, "R2", _TO_NOTICE, by_ray=True)
+            for destination in others:
+                self._pass(cut_off.shared, destination)
+        self._case.world.come_to_rest()
+        self._case.world.restart(victim)
+
+    def _begin_a_large_one(self, source: Process, destination: Process) -> InFlight:
+        shared = self._share_new(source, _LARGE)
+        self._case.tell(f"{source.name} passes {shared.name}, of {_LARGE[0]:,} bytes, to a task of {destination.name}")
+        receiving = destination.consume(shared.ref)
+        self._case.world.history.wait_for("recv", destination.name, _A_MOMENT, shared.ref.obj_id)
+        return InFlight(shared, destination, receiving, shared.clause)
+
+    def _bury(self, victim: Process) -> None:
+        """Forget what a process had that is no more."""
+        self._first_clause = "R2"
+        for shared in [each for each in self._objects if each.source is victim]:
             self._objects.remove(shared)
             shared.ref.drop()
         for shared in self._objects:
-            shared.mark("R2")
+            shared.clause = "R2"
         self._arrived = [arrived for arrived in self._arrived if arrived[0] is not victim]
         self._buffers = {key: held for key, held in self._buffers.items() if key[0] != victim.name}
         self._aborted_into = {key for key in self._aborted_into if key[0] != victim.name}
         self._named_buffers = {key for key in self._named_buffers if key[0] != victim.name}
-        self._case.world.restart(victim)
 
     def end(self) -> None:
         """Receive whatever is under way, and every live object once more."""
@@ -140,15 +162,7 @@ class Program:
         if self._objects:
             self._case.tell("every live object is passed once more")
         for shared in self._objects:
-            destination = next(actor for actor in self._actors if actor is not shared.source)
-            self._settle(self._begin(InFlight(shared, destination, destination.consume(shared.ref), shared.clause)))
-
-    def _may_die(self) -> list[Process]:
-        """Those from whom nothing is under way, nor to them if Ray then kills the source because it cannot abort."""
-        busy = [transfer.shared.source for transfer in self._in_flight]
-        if not self._case.target.can_abort.value:
-            busy += [transfer.destination for transfer in self._in_flight]
-        return [actor for actor in self._actors if actor not in busy]
+            self._pass(shared, next(actor for actor in self._actors if actor is not shared.source))
 
     def _possible(self) -> list[Callable[[], None]]:
         steps: list[Callable[[], None]] = []
@@ -182,20 +196,17 @@ class Program:
             return
         source = self._draw(self._actors)
         form = self._draw(_SIZES), self._draw((1, 2))
-        payload = self._case.payload(*form, seed=self._made)
         self._case.tell(
             f"{source.name} returns {count(form[1], 'tensor')} of {form[0]:,} bytes, as {self._next_name()}"
         )
-        self._share(source, form, payload, source.build(payload), self._first_clause)
+        self._share_new(source, form)
 
     def share_again(self) -> None:
         """The same tensors in another object."""
         shared = self._draw_object()
         shared.mark("L5")
         self._case.tell(f"{shared.source.name} returns the tensors of {shared.name} again, as {self._next_name()}")
-        self._share(
-            shared.source, shared.form, shared.payload, shared.tensors, max("L5", self._first_clause, key=_BLAMED.index)
-        )
+        self._share(shared.source, shared.form, shared.payload, shared.tensors, "L5")
         self.situations["tensors in several live objects"] += 1
 
     def describe_again(self) -> None:
@@ -291,12 +302,22 @@ class Program:
 
     # --- what they are made of ------------------------------------------------------------------------------------
 
-    def _share(self, source: Process, form: tuple[int, int], payload: Payload, tensors: Held, clause: str) -> None:
+    def _share_new(self, source: Process, form: tuple[int, int]) -> Shared:
+        payload = self._case.payload(*form, seed=self._made)
+        return self._share(source, form, payload, source.build(payload), self._first_clause)
+
+    def _share(self, source: Process, form: tuple[int, int], payload: Payload, tensors: Held, clause: str) -> Shared:
         name = self._next_name()
         self._made += 1
         ref = source.produce(tensors)
         self._case.names[ref.obj_id] = name
-        self._objects.append(Shared(source, form, payload, tensors, ref, name, clause))
+        shared = Shared(source, form, payload, tensors, ref, name, clause)
+        self._objects.append(shared)
+        return shared
+
+    def _pass(self, shared: Shared, destination: Process) -> None:
+        """Pass it to a task, and wait for it."""
+        self._settle(self._begin(InFlight(shared, destination, destination.consume(shared.ref), shared.clause)))
 
     def _next_name(self) -> str:
         return f"obj{self._made + 1}"

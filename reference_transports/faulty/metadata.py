@@ -178,20 +178,27 @@ class RegistersUpToTheEmptyTensor(InlineTransport):
 
     def __init__(self) -> None:
         super().__init__()
-        self._registered: dict[int, set[str]] = {}
+        self._registered: dict[int, int] = {}
+        self._objects: dict[str, list[int]] = {}
 
     def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
         metadata = super().extract_tensor_transport_metadata(obj_id, rdt_object)
         for tensor in rdt_object:
             if not tensor.numel():
                 raise ValueError("a tensor without elements cannot be registered")
-            self._registered.setdefault(tensor.data_ptr(), set()).add(obj_id)
+            self._registered[tensor.data_ptr()] = self._registered.get(tensor.data_ptr(), 0) + 1
+        if obj_id in self._objects:  # described again
+            self._release(self._objects[obj_id])
+        self._objects[obj_id] = [tensor.data_ptr() for tensor in rdt_object]
         return metadata
 
     def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
-        for address, objects in list(self._registered.items()):
-            objects.discard(obj_id)
-            if not objects:
+        self._release(self._objects.pop(obj_id, []))
+
+    def _release(self, addresses: list[int]) -> None:
+        for address in addresses:
+            self._registered[address] -= 1
+            if not self._registered[address]:
                 del self._registered[address]
 
 

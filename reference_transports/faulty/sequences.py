@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import socket
 import threading
 from collections import deque
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -114,7 +114,11 @@ def _first_free_place() -> tuple[int, socket.socket]:
     """The least rank that no process of this machine has, and what has it for as long as this process lives."""
     holder = socket.socket(socket.AF_UNIX)
     for rank in itertools.count():
-        with suppress(OSError):
+        try:
             holder.bind(f"\0rdt-faulty-rank-{rank}")
+        except OSError as problem:
+            if problem.errno != errno.EADDRINUSE:
+                raise
+        else:
             return rank, holder
     raise AssertionError("there is no end of ranks")

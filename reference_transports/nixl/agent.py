@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Generator, Iterator, Sequence
@@ -29,6 +30,9 @@ section has 250 bytes and more, and to get to know the peer anew takes some mill
 _MOST_RETIRED = 64 << 10
 """How many bytes of sections of its own memory a process keeps for later."""
 
+PATIENCE_SECONDS = 5.0
+"""How long whoever gives up a read waits until nothing is written any more."""
+_PAUSE_SECONDS = 0.001
 _SEGMENTS = {"cpu": "DRAM", "cuda": "VRAM"}
 """Device types, and what NIXL calls their memory."""
 
@@ -263,15 +267,24 @@ class Agent:
             self._nixl.get_xfer_descs(table.astype(np.uint64), _SEGMENTS[device]) for table, device in (local, remote)
         )
         with self._failing(self._peers[name]):
-            handle = self._nixl.initialize_xfer("READ", into, of, name)
+            handle, state = self._nixl.initialize_xfer("READ", into, of, name), ""
             try:
                 state = self._nixl.transfer(handle)
                 while state == "PROC":
                     yield True
                     state = self._nixl.check_xfer_state(handle)
             finally:
-                # Only now: UCX would go on writing, and nobody could tell how long.
+                # Only when it has ended: UCX would go on writing, and nobody could tell how long.
+                if state == "PROC":
+                    self._see_through(handle)
                 with suppress(Exception):
                     self._nixl.release_xfer_handle(handle)
             if state != "DONE":
                 raise ConnectionError("NIXL could not read it")
+
+    def _see_through(self, handle: Any) -> None:
+        """Wait for the end of a transfer that was given up in the middle, but not for ever."""
+        give_up = time.monotonic() + PATIENCE_SECONDS
+        with suppress(Exception):
+            while self._nixl.check_xfer_state(handle) == "PROC" and time.monotonic() < give_up:
+                time.sleep(_PAUSE_SECONDS)

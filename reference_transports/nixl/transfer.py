@@ -17,7 +17,7 @@ import torch
 from ray.experimental import TensorTransportMetadata
 
 from reference_transports._layout import sizes
-from reference_transports.nixl.agent import Agent, Cell, Table
+from reference_transports.nixl.agent import PATIENCE_SECONDS, Agent, Cell, Table
 from reference_transports.nixl.memory import Memory, cut, joined, settle
 
 _AT_ONCE = 1 << 20
@@ -27,8 +27,6 @@ _SECONDS_OF_A_PIECE = 0.02
 """A large object comes in pieces, between which an abort takes effect. They grow until each takes about so long."""
 _PIECES_AT_ONCE = 2
 """So many are on their way, so that the time between the end of one and the start of the next is not lost."""
-_PATIENCE_SECONDS = 5.0
-"""How long a request that is dropped waits until nothing is written into target buffers any more."""
 _PAUSES_SECONDS = (0.00002, 0.001)
 """How long to pause before looking again whether a read is complete: at first, and at last."""
 
@@ -184,7 +182,7 @@ class Transfer:
         self.abort()
         # A finalizer may run on any thread, the one that advances included, and when there are no others any more.
         if self._writing and threading.current_thread().name != Mover.NAME and not sys.is_finalizing():
-            self._quiet.wait(_PATIENCE_SECONDS)
+            self._quiet.wait(PATIENCE_SECONDS)
 
     def _end(self, error: BaseException | None) -> None:
         with self._lock:
@@ -225,34 +223,38 @@ class Transfer:
         """Read the bytes, piece by piece; when it ends, none is on its way any more, also if one of them failed."""
         assert source.tensor_device is not None
         local, remote = joined(landing.places, _table(source.places))
-        begin, size, started = 0, _FIRST_PIECE, time.monotonic()
-        reads: deque[Generator[bool, None, None]] = deque()
-        failure: Exception | None = None
+        begin, size = 0, _FIRST_PIECE
+        reads: deque[tuple[Generator[bool, None, None], float]] = deque()
+        failures: list[Exception] = []
         try:
-            while True:
+            while reads or (begin < total and not failures):
                 try:
-                    while begin < total and len(reads) < _PIECES_AT_ONCE and not failure:
+                    while begin < total and len(reads) < _PIECES_AT_ONCE and not failures:
                         self._demand_no_abort()
                         here, there = (cut(table, begin, min(begin + size, total)) for table in (local, remote))
                         begin += size
                         read = agent.read(source.agent, (here, landing.device), (there, source.tensor_device))
+                        reads.append((read, time.monotonic()))
                         next(read, None)  # which starts it
-                        reads.append(read)
-                    if not reads:
-                        break
-                    yield from reads.popleft()
                 except Exception as error:
-                    failure = failure or error
-                started, took = time.monotonic(), time.monotonic() - started
-                if took < _SECONDS_OF_A_PIECE:
-                    size *= 2
+                    failures.append(error)
                 if reads:
-                    yield False
+                    read, started = reads[0]
+                    try:
+                        yield from read
+                    except Exception as error:
+                        failures.append(error)
+                    reads.popleft()
+                    if time.monotonic() - started < _SECONDS_OF_A_PIECE:
+                        size *= 2
+                    if reads:
+                        yield False
+            if failures:
+                raise failures[0]
         finally:
-            for read in reads:  # some are left only if this one is given up in the middle
+            failures.clear()  # they refer to this frame, which would keep what was to be filled
+            for read, _ in reads:  # there are some only if this one is given up in the middle
                 read.close()
-        if failure:
-            raise failure
 
     def _demand_no_abort(self) -> None:
         with self._lock:

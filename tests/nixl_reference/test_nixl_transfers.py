@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from nixl_tools import COMM, SOON, extract, in_flight, same, send, settled
 
-from reference_transports.nixl import transfer
+from reference_transports.nixl import agent as agents, transfer
 from reference_transports.nixl.agent import Agent
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore:ComplexHalf support")]
@@ -156,3 +160,108 @@ def test_a_dropped_request_gives_everything_back(
         del request
         assert settled(lambda: len(registered) == 1 and not in_flight(destination))
         held_up.clear()
+
+
+class Pieces:
+    """Stands for an agent: what is read of it comes piece by piece, of which two are on their way at once."""
+
+    def __init__(self, *fates: str) -> None:
+        self.fates = iter(fates)
+        self.begun: list[int] = []
+        self.ended: list[int] = []
+        self.most = 0
+
+    def read(self, name: str, local: Any, remote: Any) -> Iterator[bool]:
+        number, fate = len(self.begun), next(self.fates, "well")
+        if fate == "never begins":
+            raise ConnectionError("it cannot begin")
+        self.begun.append(number)
+        self.most = max(self.most, len(self.begun) - len(self.ended))
+        try:
+            for _ in range(2):
+                yield True
+            if fate == "breaks":
+                raise ConnectionError("it broke")
+        finally:
+            self.ended.append(number)
+
+
+@pytest.fixture
+def filling(monkeypatch: pytest.MonkeyPatch) -> Callable[[Pieces], Iterator[bool]]:
+    """The steps of a transfer of five pieces, from such an agent."""
+    monkeypatch.setattr(transfer, "_FIRST_PIECE", 1 << 10)
+    monkeypatch.setattr(transfer, "_SECONDS_OF_A_PIECE", 0.0)
+    places = np.array([(0, 5 << 10, 1)], np.int64)
+    source = transfer.NixlMetadata([], "cpu", agent="it", places=places.tobytes())
+    landing: Any = SimpleNamespace(places=places, device="cpu")
+    engine: Any = SimpleNamespace(agent=None, mover=None)
+
+    def fill(pieces: Pieces) -> Iterator[bool]:
+        nothing = transfer.Transfer("object", engine, source, [], False)
+        return nothing._fill(cast(Agent, pieces), source, landing, 5 << 10)
+
+    return fill
+
+
+def test_two_pieces_are_on_their_way_at_once(filling: Callable[[Pieces], Iterator[bool]]) -> None:
+    pieces = Pieces()
+    list(filling(pieces))
+    assert (pieces.begun, pieces.ended, pieces.most) == ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4], 2)
+
+
+@pytest.mark.parametrize(
+    ("fates", "begun"),
+    [
+        (("breaks", "well"), 2),
+        (("well", "breaks"), 3),
+        (("breaks", "breaks"), 2),
+        (("well", "never begins"), 1),
+        (("never begins",), 0),
+    ],
+)
+def test_whatever_fails_every_piece_has_ended_before(
+    fates: tuple[str, ...], begun: int, filling: Callable[[Pieces], Iterator[bool]]
+) -> None:
+    pieces = Pieces(*fates)
+    with pytest.raises(ConnectionError):
+        list(filling(pieces))
+    assert len(pieces.begun) == begun
+    assert sorted(pieces.ended) == pieces.begun
+
+
+def test_given_up_in_the_middle_both_have_ended(filling: Callable[[Pieces], Iterator[bool]]) -> None:
+    pieces = Pieces()
+    steps: Any = filling(pieces)
+    next(steps)
+    assert (len(pieces.begun), pieces.ended) == (2, [])
+    steps.close()
+    assert sorted(pieces.ended) == [0, 1]
+
+
+def test_nothing_is_kept_of_what_failed(
+    source: Any, destination: Any, monkeypatch: pytest.MonkeyPatch, without_collections: None
+) -> None:
+    metadata = extract(source, "object", [torch.ones(1 << 20)])
+    landed: list[weakref.ref[Any]] = []
+    read = Agent.read
+
+    def failing(self: Agent, name: str, local: Any, remote: Any) -> Iterator[bool]:
+        if local[0][0, 1] != agents.CELL_BYTES:
+            [under_way] = [each for each in destination._fetching if each.obj_id == "object"]
+            landed.append(weakref.ref(under_way._steps.gi_frame.f_locals["tensors"][0]))
+            raise ConnectionError("it broke")
+        yield from read(self, name, local, remote)
+
+    monkeypatch.setattr(Agent, "read", failing)
+    with pytest.raises(ConnectionError):
+        destination.recv_multiple_tensors("object", metadata, COMM)
+    assert settled(lambda: landed and landed[0]() is None)
+
+
+@pytest.fixture
+def without_collections() -> Iterator[None]:
+    """What is in a cycle stays."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
