@@ -73,3 +73,12 @@ def test_who_does_not_answer_is_given_up(pair: LocalPair, faulty: str, monkeypat
     assert pair.contender("ceiling", "memcpy", flat(10)).cycle(1).whole > 0
     with pytest.raises(process.ProcessGone, match="another contender brought down the process"):
         stuck.cycle(2)
+
+
+@pytest.mark.parametrize("buffers", [False, True])
+def test_a_library_by_itself_brings_every_byte_of_each_turn(pair: LocalPair, buffers: bool) -> None:
+    peer = pair.contender("raw library", "raw:GLOO", flat(300_000, 3, buffers=buffers))
+    for turn in range(1, 4):
+        assert peer.cycle(turn).wait > 0
+        assert peer.wrong(turn) == ""
+    peer.close()

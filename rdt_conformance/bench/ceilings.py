@@ -14,6 +14,7 @@ import threading
 import time
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -165,17 +166,40 @@ class FirstTouch(Ceiling):
         return ""
 
 
-class _Fetching(Ceiling):
+class RawSource:
+    """The bytes of a load in the source's process."""
+
+    def __init__(self, load: Load) -> None:
+        self._contents = Contents(load)
+        self.bytes: Bytes = tensors_of(load)[0]
+
+    def refill(self, turn: int) -> None:
+        """Let them be those of a turn."""
+        self._contents.fill([self.bytes], turn)
+
+    def address(self) -> int:
+        """Where they are in this process."""
+        return self.bytes.__array_interface__["data"][0]
+
+
+class Fetching(Ceiling):
     """A ceiling whose bytes lie in the source's process."""
+
+    raw_source: type[RawSource] = RawSource
+    """What has them there."""
 
     def __init__(self, source: Remote, load: Load) -> None:
         super().__init__(source, load)
         self._remote = source
-        self._source = source.make(RawSource, self._load)
+        self._source = source.make(self.raw_source, self._load)
+
+    def ask(self, method: str, *args: Any) -> Any:
+        """What a method of that returns."""
+        return self._remote.call(self._source, method, *args)
 
     def before(self, turn: int) -> None:
         """See `Ceiling.before`."""
-        self._remote.call(self._source, "refill", turn)
+        self.ask("refill", turn)
 
     def close(self) -> None:
         """See `loop.Contender`."""
@@ -186,12 +210,12 @@ class _Piece(ctypes.Structure):
     _fields_ = (("address", ctypes.c_void_p), ("size", ctypes.c_size_t))
 
 
-class VmReadv(_Fetching):
+class VmReadv(Fetching):
     """``process_vm_readv``, in as few calls as the kernel makes of it."""
 
     def __init__(self, source: Remote, load: Load) -> None:
         super().__init__(source, load)
-        self._address: int = self._remote.call(self._source, "address")
+        self._address: int = self.ask("address")
         self._read = ctypes.CDLL(None, use_errno=True).process_vm_readv
         self._read.restype = ctypes.c_ssize_t
 
@@ -208,12 +232,30 @@ class VmReadv(_Fetching):
         return array
 
 
-class LoopbackSocket(_Fetching):
+class SocketSource(RawSource):
+    """Sends through a connection, when a byte asks it to."""
+
+    def listen(self) -> tuple[str, int]:
+        """Where to connect to, once."""
+        server = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self._serve, args=(server,), daemon=True).start()
+        return server.getsockname()
+
+    def _serve(self, server: socket.socket) -> None:
+        with server, server.accept()[0] as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            while connection.recv(1):
+                connection.sendall(self.bytes.data)
+
+
+class LoopbackSocket(Fetching):
     """One TCP connection, which stays; the source sends when a byte asks it to."""
+
+    raw_source = SocketSource
 
     def __init__(self, source: Remote, load: Load) -> None:
         super().__init__(source, load)
-        self._socket = socket.create_connection(self._remote.call(self._source, "listen"), PATIENCE_SECONDS)
+        self._socket = socket.create_connection(self.ask("listen"), PATIENCE_SECONDS)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def fill(self, array: Bytes, turn: int) -> Bytes:
@@ -231,34 +273,6 @@ class LoopbackSocket(_Fetching):
         """See `loop.Contender`."""
         self._socket.close()
         super().close()
-
-
-class RawSource:
-    """The bytes of a load in the source's process."""
-
-    def __init__(self, load: Load) -> None:
-        self._contents = Contents(load)
-        self._bytes: Bytes = tensors_of(load)[0]
-
-    def refill(self, turn: int) -> None:
-        """Let them be those of a turn."""
-        self._contents.fill([self._bytes], turn)
-
-    def address(self) -> int:
-        """Where they are in this process."""
-        return self._bytes.__array_interface__["data"][0]
-
-    def listen(self) -> tuple[str, int]:
-        """Where to connect to, once."""
-        server = socket.create_server(("127.0.0.1", 0))
-        threading.Thread(target=self._serve, args=(server,), daemon=True).start()
-        return server.getsockname()
-
-    def _serve(self, server: socket.socket) -> None:
-        with server, server.accept()[0] as connection:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            while connection.recv(1):
-                connection.sendall(self._bytes.data)
 
 
 CEILINGS: dict[str, type[Ceiling]] = {
@@ -280,5 +294,5 @@ def ceilings_for(device: str) -> list[str]:
 
 
 def ceiling(name: str, source: Remote, load: Load) -> Contender:
-    """Build a ceiling of any kind."""
+    """Build a ceiling for any type of device."""
     return CEILINGS[name](source, load) if name in CEILINGS else GPU_CEILINGS[name](source, load)

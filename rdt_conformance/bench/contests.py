@@ -14,6 +14,7 @@ from rdt_conformance.bench.contents import MEASURED, Load
 from rdt_conformance.bench.copies import LEAST_BYTES
 from rdt_conformance.bench.local import Kind, LocalPair
 from rdt_conformance.bench.loop import Plan, Series, measure
+from rdt_conformance.bench.raw_libraries import RAW_LIBRARIES
 from rdt_conformance.bench.rdt import RdtContender, Way
 from rdt_conformance.bench.results import CellResult, Finding, Role, Row, summarize
 from rdt_conformance.bench.statistics import Verdict
@@ -92,7 +93,7 @@ class Contests:
         else:
             result.rows += self._contest(self._with_limits(cell), cell, load)
         if self._peers:
-            result.rows += self._contest(self._with_peers(), cell, load)[1:]
+            result.rows += self._contest(self._with_peers(cell), cell, load)[1:]
         return result
 
     def _why_not(self, cell: Cell) -> str:
@@ -161,10 +162,15 @@ class Contests:
             _Entrant(f"against {against} {AGAIN}", "again", "held against", against, self._own),
         ]
 
-    def _with_peers(self) -> list[_Entrant]:
+    def _with_peers(self, cell: Cell) -> list[_Entrant]:
         spec = self._target.spec
-        own = _Entrant(spec, "transport", "transport", spec, self._beside)
-        return [own, *(_Entrant(f"peer {peer}", "peer", "transport", peer, self._beside) for peer in self._peers)]
+        entrants = [_Entrant(spec, "transport", "transport", spec, self._beside)]
+        for peer in self._peers:
+            if peer not in RAW_LIBRARIES:
+                entrants.append(_Entrant(f"peer {peer}", "peer", "transport", peer, self._beside))
+            elif cell.pattern == "in turn" and self._target.devices.value[0] == "cpu":
+                entrants.append(_Entrant(f"peer {peer}", "peer", "raw library", peer, self._beside))
+        return entrants
 
     def _contest(
         self,

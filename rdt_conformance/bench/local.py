@@ -14,11 +14,12 @@ from rdt_conformance.bench.contents import Load
 from rdt_conformance.bench.loop import Contender, Sample
 from rdt_conformance.bench.patterns import BothWays, FanOut, UnderBulk
 from rdt_conformance.bench.process import ProcessGone, Remote
+from rdt_conformance.bench.raw_libraries import RAW_LIBRARIES
 from rdt_conformance.bench.transports import TransportContender
 
-Kind = Literal["transport", "held against", "ceiling"]
+Kind = Literal["transport", "held against", "ceiling", "raw library"]
 Pattern = Literal["in turn", "to several", "both ways", "under bulk", "whole rdt"]
-"""How objects are carried; ceilings know but the first one, and the last one is for engines."""
+"""How objects are carried; ceilings and raw libraries know but the first one, and the last one is for engines."""
 RECEIVERS = 2
 """Of one object, where there are several."""
 
@@ -42,6 +43,8 @@ class Receiver:
     def _contender(self, kind: Kind, name: str, load: Load, objects: int, pattern: Pattern) -> Contender:
         if kind == "ceiling":
             return ceiling(name, self._source, load)
+        if kind == "raw library":
+            return RAW_LIBRARIES[name](self._source, load)
         held_against = kind == "held against"
         match pattern:
             case "in turn":

@@ -17,6 +17,7 @@ from pytest_benchmark.stats import Metadata
 from rdt_conformance.bench import gate, table
 from rdt_conformance.bench.cells import BenchmarkSpec, Cell
 from rdt_conformance.bench.contests import Contests
+from rdt_conformance.bench.raw_libraries import RAW_LIBRARIES, why_not_raw
 from rdt_conformance.bench.results import CellResult, Finding, Row
 from rdt_conformance.bench.statistics import Verdict
 from rdt_conformance.bench.versions import transport_of
@@ -305,6 +306,10 @@ def _extra_info(row: Row, result: CellResult) -> dict[str, Any]:
 
 def _check(option: str, spec: str) -> None:
     """A wrong name is found out now, and not when the checks are done."""
+    if option == "peers" and spec in RAW_LIBRARIES:
+        if reason := why_not_raw(spec):
+            raise pytest.UsageError(f"--rdt-peers: {spec}: {reason}")
+        return
     try:
         transport_of(spec) if option == "against" else resolve(spec)
     except TargetProblem as problem:
