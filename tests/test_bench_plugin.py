@@ -18,6 +18,7 @@ from rdt_conformance.bench import contests, run as bench_run
 from rdt_conformance.bench.ceilings import ceiling, ceilings_for
 from rdt_conformance.bench.contents import Load
 from rdt_conformance.bench.loop import Contender
+from rdt_conformance.bench.raw_libraries import RAW_LIBRARIES
 from rdt_conformance.bench.transports import TransportContender
 from rdt_conformance.report import json_report
 from tests.test_bench_contenders import Here
@@ -73,6 +74,8 @@ class PairHere:
     def contender(self, kind: str, name: str, load: Load, objects: int, pattern: str) -> Contender:
         if kind == "ceiling":
             return ceiling(name, self._source, load)
+        if kind == "raw library":
+            return RAW_LIBRARIES[name](self._source, load)
         return TransportContender(name, self._source, load, objects=objects, held_against=kind == "held against")
 
     def copies(self, kind: str, spec: str, load: Load) -> float:
@@ -194,9 +197,11 @@ def test_an_error_of_the_transport_fails(run: Run) -> None:
 
 
 def test_peers_are_measured_beside_it(run: Run) -> None:
-    result = run("--rdt-peers=tcp,faulty_here.py:Failing")
+    result = run("--rdt-peers=tcp,raw:GLOO,faulty_here.py:Failing")
     result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines(["*speed, as a share of*peer tcp * %*", "*peer faulty_here.py:Failing: no number: *"])
+    shares = "*speed, as a share of*peer tcp * %*peer raw:GLOO * %*"
+    failing = "*peer faulty_here.py:Failing: no number: *"
+    result.stdout.fnmatch_lines([shares, failing])
 
 
 def test_held_against_another_transport_only_worse_fails(run: Run) -> None:

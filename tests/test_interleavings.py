@@ -61,7 +61,8 @@ def test_caught(check: str, transport: type[TensorTransportManager], line: str) 
     ],
 )
 def test_good_ones_pass(check: str, transport: type[TensorTransportManager]) -> None:
-    assert run_check(bench_of(transport, torch.Tensor), check).outcome == "passed"
+    result = run_check(bench_of(transport, torch.Tensor), check)
+    assert result.outcome == "passed", result.failures
 
 
 def test_what_takes_too_long_is_tried_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
