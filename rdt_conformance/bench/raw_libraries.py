@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import threading
 import uuid
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -82,11 +83,12 @@ class GlooSource(RawSource):
 
     def _serve(self, port: int) -> None:
         group, wanted, contents = _gloo(port, _SOURCE), torch.zeros(1), torch.from_numpy(self.bytes)
-        while True:
-            group.recv([wanted], _RECEIVER, _REQUEST).wait(_PATIENCE)
-            if not wanted.item():
-                return
-            group.send([contents], _RECEIVER, _DATA).wait(_PATIENCE)
+        with suppress(RuntimeError):  # the receiver has ended, or asks no more: whoever waits there is told
+            while True:
+                group.recv([wanted], _RECEIVER, _REQUEST).wait(_PATIENCE)
+                if not wanted.item():
+                    return
+                group.send([contents], _RECEIVER, _DATA).wait(_PATIENCE)
 
 
 class RawGloo(Fetching):
