@@ -88,7 +88,7 @@ class RankedMetadata(SourceMetadata):
     rank: int = 0
 
 
-@breaks("R2", across_processes=True)
+@breaks("R2")
 class KnowsPeersByTheirRank(SocketPullTransport):
     """Keeps the address of every rank that it has met: who is started again has the rank of the dead one."""
 
