@@ -13,6 +13,8 @@ from rdt_conformance.target import Target
 
 NARROWING = ("keyword", "markexpr", "deselect", "stepwise", "ignore", "ignore_glob")
 """pytest's options that leave checks out; ``--lf`` is looked at apart."""
+DONE_KNOWINGLY = "object .* goes back to"
+"""How a warning begins of what a check may do, and a user is better warned of, as Ray does and the reference too."""
 
 
 class Selection:
@@ -52,9 +54,8 @@ class Selection:
             items[:] = [item for item in items if item not in idle]
             self._config.hook.pytest_deselected(items=idle)
         for item in taken:
-            # The project may turn warnings into errors; those of a transport are not for pytest to judge. And a check
-            # may do what a user is better warned of, as Ray does and the reference does like it.
-            item.add_marker(pytest.mark.filterwarnings("default", "ignore:object .* goes back to"))
+            # The project may turn warnings into errors; those of a transport are not for pytest to judge.
+            item.add_marker(pytest.mark.filterwarnings("default", f"ignore:{DONE_KNOWINGLY}"))
 
     def put_in_order(self, items: list[pytest.Item]) -> None:
         """One engine after the other, whatever other plugins make of the order: each is costly to start.

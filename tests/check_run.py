@@ -19,6 +19,7 @@ from rdt_conformance.checks import CheckBroken
 from rdt_conformance.checks.bench import Bench
 from rdt_conformance.engines.engines import Engines
 from rdt_conformance.results import CheckResult
+from rdt_conformance.selection import DONE_KNOWINGLY
 from rdt_conformance.target import Fact, Target
 
 
@@ -63,8 +64,7 @@ def run_check(bench: Bench, check: str | Callable[[Bench], None]) -> CheckResult
     results: list[CheckResult] = []
     bench.record = results.append
     with contextlib.suppress(CheckBroken, pytest.skip.Exception), warnings.catch_warnings():
-        # As where the plugin runs it (see rdt_conformance/selection.py): what checks do knowingly is no error of ours.
-        warnings.filterwarnings("ignore", "object .* goes back to")
+        warnings.filterwarnings("ignore", DONE_KNOWINGLY)  # as where the plugin runs it
         (_check(check) if isinstance(check, str) else check)(bench)
     (result,) = results
     return result

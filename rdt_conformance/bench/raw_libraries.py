@@ -31,7 +31,7 @@ class NixlSource(RawSource):
 
     def __init__(self, load: Load) -> None:
         super().__init__(load)
-        self._agent = _nixl_agent()
+        self._agent = nixl_agent()
         self._registered = self._agent.register_memory(_described(self.bytes), "DRAM")
 
     def introduce(self) -> bytes:
@@ -46,7 +46,7 @@ class RawNixl(Fetching):
 
     def __init__(self, source: Remote, load: Load) -> None:
         super().__init__(source, load)
-        self._agent = _nixl_agent()
+        self._agent = nixl_agent()
         self._peer = self._agent.add_remote_agent(self.ask("introduce"))
         self._there = self._agent.get_xfer_descs([(self.ask("address"), self._load.nbytes, 0)], "DRAM")
         self._ready = None if self._new else self._agent.register_memory(_described(self._buffer), "DRAM")
@@ -55,15 +55,9 @@ class RawNixl(Fetching):
         """See `Ceiling.fill`."""
         registered = self._ready or self._agent.register_memory(_described(array), "DRAM")
         here = self._agent.get_xfer_descs([piece[:3] for piece in _described(array)], "DRAM")
-        handle = self._agent.initialize_xfer("READ", here, self._there, self._peer)
-        state = self._agent.transfer(handle)
-        while state == "PROC":
-            state = self._agent.check_xfer_state(handle)
-        self._agent.release_xfer_handle(handle)
+        read_by_nixl(self._agent, here, self._there, self._peer)
         if registered is not self._ready:
             self._agent.deregister_memory(registered)
-        if state != "DONE":
-            raise ConnectionError("NIXL could not read it")
         return array
 
     def close(self) -> None:
@@ -125,10 +119,26 @@ def why_not_raw(name: str) -> str:
     return ""
 
 
-def _nixl_agent() -> Any:
+def nixl_agent() -> Any:
+    """An agent of NIXL's own, with a name that nobody else has."""
     from nixl._api import nixl_agent, nixl_agent_config
 
     return nixl_agent(uuid.uuid4().hex, nixl_agent_config(backends=["UCX"]))
+
+
+def read_by_nixl(agent: Any, here: Any, there: Any, peer: str) -> None:
+    """Read described memory of a peer into described memory here, and wait for it.
+
+    Raises:
+        ConnectionError: it did not arrive.
+    """
+    handle = agent.initialize_xfer("READ", here, there, peer)
+    state = agent.transfer(handle)
+    while state == "PROC":
+        state = agent.check_xfer_state(handle)
+    agent.release_xfer_handle(handle)
+    if state != "DONE":
+        raise ConnectionError("NIXL could not read it")
 
 
 def _described(array: Bytes) -> list[tuple[int, int, int, str]]:

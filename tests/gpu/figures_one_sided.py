@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import sys
 import time
-import uuid
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -15,6 +14,8 @@ import torch
 from gpu_actors import Actor, Inside, differences, drop
 from gpu_measuring import CUDA_IPC, GIB, MIB, NIXL, ONE_GPU, TURNS, WARMING, actors, rate, summary
 from ray.experimental.rdt.nixl_tensor_transport import NixlTensorTransport
+
+from rdt_conformance.bench.raw_libraries import nixl_agent
 
 LOADS = {
     "1 MiB": partial(recipes.numbers, MIB),
@@ -123,13 +124,6 @@ def raw_end(inside: Inside) -> None:
     if "name" in inside.requests:
         agent.remove_remote_agent(inside.requests.pop("name"))
     agent.deregister_memory(inside.requests.pop("registered"))
-
-
-def nixl_agent() -> Any:
-    """An agent of NIXL's own, with a name that nobody else has."""
-    from nixl._api import nixl_agent, nixl_agent_config
-
-    return nixl_agent(uuid.uuid4().hex, nixl_agent_config(backends=["UCX"]))
 
 
 class RaysNixl(NixlTensorTransport):

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from rdt_conformance.bench.raw_libraries import nixl_agent, read_by_nixl
+
 from .source import (
     CLOCKS,
     PATIENCE_SECONDS,
@@ -23,7 +25,6 @@ from .source import (
     SocketSource,
     TransportSource,
     build,
-    nixl_agent,
     stamp,
     tensors_of,
 )
@@ -235,15 +236,9 @@ class RawNixl(Floor):
 
     def fill(self, tensor: torch.Tensor) -> None:
         registered = None if self.buffers else self._agent.register_memory([tensor])
-        handle = self._agent.initialize_xfer("READ", self._agent.get_xfer_descs([tensor]), self._there, self._name)
-        state = self._agent.transfer(handle)
-        while state == "PROC":
-            state = self._agent.check_xfer_state(handle)
-        self._agent.release_xfer_handle(handle)
+        read_by_nixl(self._agent, self._agent.get_xfer_descs([tensor]), self._there, self._name)
         if registered is not None:
             self._agent.deregister_memory(registered)
-        if state != "DONE":
-            raise ConnectionError("NIXL could not read it")
 
 
 FLOORS: dict[str, type[Floor]] = {"memcpy": Memcpy, "vm_readv": VmReadv, "socket": LoopbackSocket, "nixl": RawNixl}

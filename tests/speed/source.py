@@ -10,7 +10,6 @@ import socket
 import threading
 import time
 import traceback
-import uuid
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,6 +18,8 @@ from typing import Any
 
 import numpy as np
 import torch
+
+from rdt_conformance.bench.raw_libraries import nixl_agent
 
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 """What time is taken with. The processor time of a process, with all its threads, does not tell how long something
@@ -57,13 +58,6 @@ def build(target: str) -> Any:
 
     logging.disable(logging.INFO)  # the table is what is to be read
     return resolve(target).transport_class()
-
-
-def nixl_agent() -> Any:
-    """An agent of NIXL's own, with a name that nobody else has."""
-    from nixl._api import nixl_agent, nixl_agent_config
-
-    return nixl_agent(uuid.uuid4().hex, nixl_agent_config(backends=["UCX"]))
 
 
 class TransportSource:
