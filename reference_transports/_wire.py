@@ -263,8 +263,12 @@ class SourceEnd(Channel):
     def __init__(self, sock: socket.socket, secret: bytes) -> None:
         super().__init__(_Socket(sock.detach()), "from a stranger")
         self._sending = threading.Lock()
-        with self._failing_clearly("not a receiver of ours"):
-            self._greet(secret)
+        try:
+            with self._failing_clearly("not a receiver of ours"):
+                self._greet(secret)
+        except BaseException:
+            self.close()  # the stranger waits, and from Python 3.12 on only a garbage collection would close it
+            raise
 
     def _greet(self, secret: bytes) -> None:
         self._sock.settimeout(HANDSHAKE_SECONDS)

@@ -7,13 +7,18 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
+from ray._private.worker import global_worker
 from ray.experimental import register_tensor_transport
 from ray.experimental.rdt import util
 from suite_run import run_suite
 
 from rdt_conformance.engines.cluster.registry import ProcessRegistry
 from rdt_conformance.engines.ray.registry import RayRegistry
+from rdt_conformance.engines.ray.worker import RayWorker
 from rdt_conformance.engines.reference.registry import Registration
+from rdt_conformance.engines.reference.threads import ThreadHost
+from rdt_conformance.engines.reference.worker import AS_IN_RAY
+from rdt_conformance.history import History
 from reference_transports.inline import InlineTransport
 
 FILE = """
@@ -93,6 +98,17 @@ def test_ray_finds_the_instance_that_is_judged(registry_class: type[ProcessRegis
         assert util.transport_manager_info.get("FOUND") is before
     finally:
         util.transport_manager_info.pop("FOUND", None)
+
+
+def test_rays_manager_is_there_before_two_threads_can_make_one_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(global_worker, "_rdt_manager", None)
+    registry = RayRegistry(Registration("FOUND", ("cpu",), InlineTransport, torch.Tensor))
+    host = ThreadHost((), History(), AS_IN_RAY)
+    try:
+        RayWorker("actor", host, registry, History(), AS_IN_RAY)
+        assert global_worker._rdt_manager is not None
+    finally:
+        host.stop()
 
 
 def _mark_of(process: psutil.Process) -> str | None:

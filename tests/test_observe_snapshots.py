@@ -210,6 +210,19 @@ def test_memory_is_measured_on_request() -> None:
     assert "uss bytes" not in Watch(memory=False).snapshot().counts
 
 
+@pytest.mark.parametrize(("name", "counts"), [("cuda.shm.0.test", False), ("rdt_test", True)])
+def test_what_cudas_driver_keeps_mapped_of_every_process_it_has_met_is_no_leak(name: str, counts: bool) -> None:
+    watch = Watch(memory=False)
+    before = watch.snapshot().counts
+    path = f"{proc.SHARED_MEMORY}/{name}.{os.getpid():x}"
+    with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600), "r+b") as file:
+        os.unlink(path)
+        file.truncate(mmap.PAGESIZE)
+        kept = mmap.mmap(file.fileno(), mmap.PAGESIZE)
+    with kept:
+        assert (watch.snapshot().counts["mapped files"] > before["mapped files"]) is counts
+
+
 def test_other_systems_tell_less_and_crash_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os.path, "isdir", lambda path: False)
     counts = Watch(memory=False).snapshot().counts

@@ -47,6 +47,15 @@ def test_a_stranger_gets_nothing_and_disturbs_nobody(pair: Pair) -> None:
     until(lambda: files() == before)
 
 
+def test_a_stranger_is_sent_away_at_once_whoever_keeps_the_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as stranger:
+        stranger.sendall(bytes(16 + 32))
+        with pytest.raises(ConnectionError, match="does not know the secret") as kept:
+            _wire.SourceEnd(server.accept()[0], b"secret")
+        assert len(everything_from(stranger)) == 16
+        del kept
+
+
 def test_what_was_overheard_proves_nothing(pair: Pair) -> None:
     metadata: Any = pair.extract("obj", [torch.arange(8)])
     with socket.create_server(("127.0.0.1", 0)) as impostor, socket.create_connection(metadata.address) as replay:

@@ -10,3 +10,10 @@ def the_ray() -> Any:
     import ray
 
     return ray
+
+
+def the_rdt_manager() -> Any:
+    """What Ray keeps of this process's objects; made now if it is not there yet."""
+    from ray._private.worker import global_worker
+
+    return global_worker.rdt_manager

@@ -138,7 +138,8 @@ class Watch:
         if not os.path.isdir("/proc/self/task"):
             return things | self._look_elsewhere()
         things |= proc.descriptors()
-        mapped = proc.mappings()
+        # CUDA's driver keeps such a file mapped for each process that it has met, until this one ends.
+        mapped = [mapping for mapping in proc.mappings() if not mapping.path.startswith(devices.DRIVERS_FILES)]
         things["mapped files"] = [Thing(mapping.address, mapping.path) for mapping in mapped]
         segments = proc.shared_memory_held(things["open files"], mapped) | dict(self._made_here(SHARED_MEMORY_FILES))
         things[SHARED_MEMORY_FILES] = [Thing(inode, path) for inode, path in segments.items()]

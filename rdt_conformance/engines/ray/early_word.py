@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from rdt_conformance.engines.untyped import the_rdt_manager
+
 _TAKES_IN = "set_tensor_transport_metadata_and_trigger_queued_operations"
 _SECONDS = 10.0
 """For the owner's thread to get on; after that it is as without this."""
@@ -18,9 +20,7 @@ _SECONDS = 10.0
 
 def await_owner() -> Callable[[], None]:
     """Let word of an object wait until this process, which owns it, has registered it; returns what undoes that."""
-    from ray._private.worker import global_worker
-
-    manager: Any = global_worker.rdt_manager
+    manager = the_rdt_manager()
     take_in = getattr(manager, _TAKES_IN)
 
     def once_registered(obj_id: str, metadata: Any) -> None:

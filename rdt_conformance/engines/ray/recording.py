@@ -13,6 +13,7 @@ from ray.experimental import TensorTransportManager
 from rdt_conformance.engines.base import Lane, Origin, mark_origin
 from rdt_conformance.engines.reference.context import lane_or_none
 from rdt_conformance.engines.reference.worker import describe_call, describe_result
+from rdt_conformance.engines.untyped import the_rdt_manager
 from rdt_conformance.history import Recorder
 
 RECORDED = (
@@ -113,8 +114,6 @@ def _object(name: str, args: tuple[Any, ...]) -> str:
 
 def _stored_as(tensors: Any) -> str:
     """The object whose tensors are in this very list."""
-    from ray._private.worker import global_worker
-
-    store: Any = global_worker.rdt_manager.rdt_store
+    store = the_rdt_manager().rdt_store
     with store._lock:
         return next((obj_id for obj_id, copies in store._rdt_store.items() if copies and copies[0].data is tensors), "")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rdt_conformance.engines.base import Lane
 from rdt_conformance.engines.reference.context import inside
-from rdt_conformance.engines.untyped import the_ray
+from rdt_conformance.engines.untyped import the_ray, the_rdt_manager
 from rdt_conformance.ray_interface import installed_interface
 
 if TYPE_CHECKING:
@@ -51,13 +51,13 @@ def wait_freed(worker: Worker, key: int, timeout: float) -> None:
 
 def still_stored(worker: Worker, obj_ids: Sequence[str]) -> list[str]:
     """Which of these objects the process still keeps tensors of."""
-    store = _manager().rdt_store
+    store = the_rdt_manager().rdt_store
     return [obj_id for obj_id in obj_ids if store.has_object(obj_id)]
 
 
 def forget_failed(worker: Worker, obj_ids: Sequence[str]) -> None:
     """Let go of objects whose extract raised: Ray 2.60 keeps their tensors for ever."""
-    store = _manager().rdt_store
+    store = the_rdt_manager().rdt_store
     for obj_id in obj_ids:
         if store.has_object(obj_id):
             store.pop_object(obj_id)
@@ -65,14 +65,14 @@ def forget_failed(worker: Worker, obj_ids: Sequence[str]) -> None:
 
 def unmade(worker: Worker, obj_ids: Iterable[str]) -> list[str]:
     """Which of these objects the owner would free if it knew that they exist."""
-    manager = _manager()
+    manager = the_rdt_manager()
     with manager._lock:
         return [obj_id for obj_id in obj_ids if obj_id in manager._queued_frees]
 
 
 def forget_unmade(worker: Worker, obj_id: str) -> None:
     """Let the owner forget an object that does not come to exist any more."""
-    manager = _manager()
+    manager = the_rdt_manager()
     with manager._lock:
         manager._queued_frees.discard(obj_id)
         manager._managed_rdt_metadata.pop(obj_id, None)
@@ -80,7 +80,7 @@ def forget_unmade(worker: Worker, obj_id: str) -> None:
 
 def forget_borrowed(worker: Worker, obj_ids: Iterable[str]) -> None:
     """Let the process forget objects that are gone: Ray 2.60 keeps the metadata of what was borrowed for ever."""
-    manager = _manager()
+    manager = the_rdt_manager()
     with manager._lock:
         for obj_id in obj_ids:
             manager._managed_rdt_metadata.pop(obj_id, None)
@@ -91,7 +91,7 @@ def wait_made(refs: Sequence[Any], seconds: float) -> None:
     different = list(dict.fromkeys(refs))
     the_ray().wait(different, num_returns=len(different), timeout=seconds, fetch_local=False)
     # Word of an object and of its metadata come one after the other; of one that could not be made, only the former.
-    manager = _manager()
+    manager = the_rdt_manager()
     for ref in different:
         if manager.is_managed_object(ref.hex()):
             with contextlib.suppress(KeyError):  # freed meanwhile
@@ -100,12 +100,12 @@ def wait_made(refs: Sequence[Any], seconds: float) -> None:
 
 def metadata_of(worker: Worker, obj_id: str) -> Any:
     """What the owner knows of an object, once that exists; None if it does not come to exist."""
-    return _manager().wait_for_tensor_transport_metadata(obj_id, worker.settings.fetch_fail_timeout)
+    return the_rdt_manager().wait_for_tensor_transport_metadata(obj_id, worker.settings.fetch_fail_timeout)
 
 
 def replace_metadata(worker: Worker, obj_id: str, metadata: Any) -> None:
     """Let the owner hand out other metadata."""
-    manager = _manager()
+    manager = the_rdt_manager()
     with manager._lock:
         known = manager._managed_rdt_metadata[obj_id]
         manager._managed_rdt_metadata[obj_id] = known._replace(tensor_transport_meta=metadata)
@@ -129,9 +129,3 @@ def in_driver(worker: Worker, function: Any, *args: Any) -> Any:
     """Run `function(*args)` as user code of the driver, whichever lane this is: Ray has no other there."""
     with inside(worker, Lane.MAIN):
         return function(*args)
-
-
-def _manager() -> Any:
-    from ray._private.worker import global_worker
-
-    return global_worker.rdt_manager

@@ -6,10 +6,17 @@ from typing import Any
 
 from rdt_conformance.engines.ray.recording import about
 from rdt_conformance.engines.reference.worker import Worker
+from rdt_conformance.engines.untyped import the_rdt_manager
 
 
 class RayWorker(Worker):
     """Like `Worker`, with Ray's store and manager in place of its own. The transport tells its calls itself."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        # Ray makes its manager at the first use and without a lock: two threads that come together would each have
+        # one, and an object that is in the one which is forgotten is never freed (docs/findings/ray-2.60-core.md).
+        the_rdt_manager()
 
     def call(self, transport: str, method: str, *args: Any, obj_id: str = "", **kwargs: Any) -> Any:
         """Call one method of this process's transport."""
@@ -18,8 +25,6 @@ class RayWorker(Worker):
 
     def kept_of(self, obj_id: str) -> list[str]:
         """What there is of an object in this process: its metadata, its tensors."""
-        from ray._private.worker import global_worker
-
-        manager: Any = global_worker.rdt_manager
+        manager = the_rdt_manager()
         known = {"metadata": manager.is_managed_object(obj_id), "tensors": manager.rdt_store.has_object(obj_id)}
         return [what for what, is_there in known.items() if is_there]
