@@ -61,6 +61,8 @@ class Failure:
     """The transport's own exception with the author's frames only, where there was one."""
     stacks: str = ""
     """For a hang: where each stuck thread was."""
+    crash: str = ""
+    """What the processes that ended by themselves wrote as they did."""
     flaky: bool = False
     """It failed once and not again on the same input: a race, or state left by earlier transfers."""
     replay: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import weakref
@@ -18,6 +19,7 @@ from rdt_conformance.checks import Case, check
 from rdt_conformance.checks.bench import Bench
 from rdt_conformance.engines.cluster.processes import ProcessHost
 from rdt_conformance.engines.engines import Engines
+from rdt_conformance.report.story import render
 from reference_transports.inline import InlineTransport
 
 _DEATH = 60.0
@@ -33,6 +35,23 @@ def one_object_arrives(case: Case) -> None:
 def another_object_arrives(case: Case) -> None:
     source, destination = case.actors(2)
     case.arrived(case.ok(destination.consume(source.produce(case.payload()))), case.payload())
+
+
+class Crashes(InlineTransport):
+    """Reads where there is no memory, in one of its methods."""
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[torch.Tensor]) -> Any:
+        if sum(tensor.nbytes for tensor in rdt_object) >= 256:
+            ctypes.string_at(0)
+        return super().extract_tensor_transport_metadata(obj_id, rdt_object)
+
+
+class CrashesLater(InlineTransport):
+    """The same, where an object is freed."""
+
+    def garbage_collect(self, obj_id: str, tensor_transport_meta: Any, tensors: list[torch.Tensor]) -> None:
+        if sum(tensor.nbytes for tensor in tensors) >= 256:
+            ctypes.string_at(0)
 
 
 class EndsItsProcess(InlineTransport):
@@ -71,6 +90,18 @@ def test_a_process_that_ends_while_objects_are_freed_is_a_failure(engines: Engin
     bench.close()
     assert failure.clause == "L1"
     assert "ended while what the example had made was freed, and nobody had ended it" in failure.happened
+
+
+@pytest.mark.parametrize(
+    ("transport", "method"), [(Crashes, "extract_tensor_transport_metadata"), (CrashesLater, "garbage_collect")]
+)
+def test_where_a_process_crashed_is_told(transport: type, method: str, engines: Engines) -> None:
+    bench = _bench(engines, transport)
+    (failure,) = run_check(bench, one_object_arrives).failures
+    bench.close()
+    assert failure.crash.splitlines()[0] == "actor1:"
+    assert "Segmentation fault" in failure.crash and f"in {method}" in failure.crash
+    assert "Last words of the process that ended" in render(failure)
 
 
 def test_a_late_death_is_held_against_the_check_that_was_before_unless_ray_did_it(engines: Engines) -> None:

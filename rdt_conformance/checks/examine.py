@@ -275,6 +275,7 @@ class Examination:
             history=case.world.history.steps(case.names)[-_STEPS:],
             error=author.traceback_of(error.__cause__ if error is not None else None),
             stacks=getattr(error, "stacks", ""),
+            crash=case.world.last_words(),
             replay=self._bench.replay_command(self._spec.name, case.choices),
         )
 

@@ -369,6 +369,10 @@ class World:
         """The actors that have ended although we did not end them; True: nor did Ray, so it was by themselves."""
         return self.host.died()
 
+    def last_words(self) -> str:
+        """What the actors that have ended by themselves wrote as they did."""
+        return self.host.last_words()
+
     def watch(self, *, memory: bool = True) -> Observer:
         """Begin to watch what all processes hold."""
         return self.host.watch(memory=memory)

@@ -14,6 +14,7 @@ import psutil
 
 from rdt_conformance import pickling
 from rdt_conformance.engines.base import DRIVER, Lane, Spread, origin_of
+from rdt_conformance.engines.cluster import crashes
 from rdt_conformance.engines.cluster.actor import GROUPS, WATCH, AtRest, run_message
 from rdt_conformance.engines.cluster.channel import Answer, Began, Ended, Kill, Request, load_outcome, outcome_of
 from rdt_conformance.engines.cluster.fleet import Fleet, Remote
@@ -67,7 +68,7 @@ class ProcessHost:
         self._numbers: dict[str, int] = {}
         self._here = ThreadHost((), history, settings, reached_by=self)
         self._remotes: dict[str, Remote] = {}
-        self._lost_ones: list[str] = []
+        self._lost_ones: dict[str, Remote] = {}
         self._handles: dict[str, Any] = {}
         self._events: dict[tuple[str, int], Event] = {}
         self._unanswered = 0
@@ -195,7 +196,7 @@ class ProcessHost:
     def _lost(self, name: str, remote: Remote) -> None:
         if self._remotes.get(name) is remote:
             del self._remotes[name]
-            self._lost_ones.append(name)
+            self._lost_ones[name] = remote
 
     # --- ending and stopping --------------------------------------------------------------------------------------
 
@@ -207,8 +208,18 @@ class ProcessHost:
 
     def died(self) -> dict[str, bool]:
         """See `host.Processes.died`."""
-        ended = [name for name, remote in list(self._remotes.items()) if remote.has_ended()]
-        return {name: self._ended_by_itself(name) for name in sorted({*self._lost_ones, *ended})}
+        return {name: self._ended_by_itself(name) for name in sorted(self._not_ended_by_us())}
+
+    def _not_ended_by_us(self) -> dict[str, Remote]:
+        return self._lost_ones | {name: remote for name, remote in list(self._remotes.items()) if remote.has_ended()}
+
+    def last_words(self) -> str:
+        """See `host.Processes.last_words`."""
+        told = []
+        for name, remote in self._not_ended_by_us().items():
+            words = crashes.last_words(remote.process.pid) if remote.process and self._ended_by_itself(name) else ""
+            told += [f"{name}:\n{words}"] if words else []
+        return "\n".join(told)
 
     def _ended_by_itself(self, name: str) -> bool:
         """Whether Ray knows no reason for a death: it kills actors whose transfer failed and cannot be aborted."""

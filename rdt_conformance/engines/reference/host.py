@@ -70,6 +70,10 @@ class Processes(Host, Protocol):
         """The workers that have ended although we did not end them; True: nor did Ray, so it was by themselves."""
         ...
 
+    def last_words(self) -> str:
+        """What the workers that have ended by themselves wrote as they did; empty if nothing is known."""
+        ...
+
     @property
     def at_least(self) -> int:
         """How many actors to start in one go."""

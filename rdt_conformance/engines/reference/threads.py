@@ -101,6 +101,10 @@ class ThreadHost:
         """See `host.Processes.died`. What ends a thread's process ends this one."""
         return {}
 
+    def last_words(self) -> str:
+        """See `host.Processes.last_words`."""
+        return ""
+
     def kill(self, name: str) -> None:
         """See `host.Host.kill`. What is running cannot be stopped, but its answer no longer reaches anybody."""
         for lane in Lane:
