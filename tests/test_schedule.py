@@ -17,6 +17,8 @@ from rdt_conformance.engines.local import local_world
 from rdt_conformance.engines.reference.asleep import Sleepers
 from rdt_conformance.engines.reference.registry import Registration
 from rdt_conformance.engines.reference.schedule import Order, Stop
+from rdt_conformance.engines.reference.verbs import Verbs
+from rdt_conformance.engines.reference.waiting import wait_for, waits
 from rdt_conformance.engines.world import Process, World
 from rdt_conformance.payloads import kind_for
 from reference_transports.inline import InlineTransport
@@ -149,6 +151,53 @@ def test_after_the_end_lanes_go_on_by_themselves(world: World) -> None:
         pending = destination.consume(source.produce(payload))  # nothing is waited for, so nothing has begun
     assert pending.result().part(0).differences(payload) == []
     assert world.reset()
+
+
+def test_what_waits_for_the_reference_is_known_to_wait_and_not_to_once_it_has_come() -> None:
+    changed, came = threading.Condition(), threading.Event()
+
+    def work() -> None:
+        with changed:
+            wait_for(changed, came.is_set, None)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        while not waits(thread):
+            pass
+        came.set()
+        assert not waits(thread)
+    finally:
+        came.set()
+        with changed:
+            changed.notify_all()
+        thread.join()
+
+
+def test_verbs_have_a_thread_each_as_long_as_they_are_under_way() -> None:
+    changed, stuck = threading.Condition(), threading.Event()
+    verbs = Verbs(changed)
+    one = verbs.run(threading.get_ident).result(10)
+    assert verbs.run(threading.get_ident).result(10) == one
+    waiting = verbs.run(stuck.wait)
+    failing = verbs.run(lambda: int("no number"))
+    assert isinstance(failing.exception(10), ValueError)
+    (thread,) = verbs.under_way()
+    assert thread.ident == one and len(verbs.threads()) == 2
+    verbs.close()
+    stuck.set()
+    assert waiting.result(10)
+    for thread in verbs.threads():
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_transfers_that_have_ended_are_forgotten_though_their_deadlines_are_far_away(world: World) -> None:
+    source, destination = world.actors(2)
+    payload = kind_for(torch.Tensor).simple(4)
+    for _ in range(50):
+        destination.consume(source.produce(payload)).result().drop()
+    assert len(world.host.driver.owner._monitor._deadlines) <= 1
 
 
 def test_threads_that_sleep_and_threads_that_do_not() -> None:

@@ -7,12 +7,12 @@ fetch, wait, collect, abort) make one call each, on the lane where Ray makes it.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rdt_conformance import pickling
@@ -335,15 +335,7 @@ class World:
         """
         if self._schedule is None:
             return verb(*args, **options)
-        done: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                done.set_result(verb(*args, **options))
-            except BaseException as error:
-                done.set_exception(error)
-
-        threading.Thread(target=run, name="user code", daemon=True).start()
+        done = self._schedule.verbs.run(partial(verb, *args, **options))
         return Pending(done, verb.__name__, self.stacks, self.come_back).result()
 
     def come_back(self, future: Future[Any], seconds: float) -> bool:

@@ -18,6 +18,7 @@ from rdt_conformance.bench.raw_libraries import nixl_agent, read_by_nixl
 from .source import (
     CLOCKS,
     PATIENCE_SECONDS,
+    AnewSource,
     Load,
     MemorySource,
     NixlSource,
@@ -241,4 +242,36 @@ class RawNixl(Floor):
             self._agent.deregister_memory(registered)
 
 
+class RawNixlAnew(Floor):
+    """What a transport has to do of that for every object: register, tell, get to know, register here, and one read."""
+
+    def __init__(self, peer: Peer, load: Load, options: Options) -> None:
+        super().__init__(peer, load, options)
+        self._clock = options.clock
+        self._source = peer.make(AnewSource, self.load)
+        self._agent = nixl_agent()
+        self._name = self._agent.add_remote_agent(peer.call(self._source, "introduce"))
+        self._address = peer.call(self._source, "address")
+
+    def move(self, turn: int) -> tuple[list[torch.Tensor], Stages]:
+        self._turn = turn
+        self._section, offer = self.peer.call(self._source, "offer", turn, self._clock)
+        received, recv = self.timed(self._into_memory)
+        self.peer.call(self._source, "withdraw")
+        return [received], Stages(offer, recv, 0.0)
+
+    def fill(self, tensor: torch.Tensor) -> None:
+        self._agent.add_remote_agent(self._section)
+        # Registrations of the same memory have to differ for NIXL, and the number of the device is all that may.
+        here = [(tensor.data_ptr(), tensor.nbytes, self._turn)]
+        there = self._agent.get_xfer_descs([(self._address, tensor.nbytes, self._turn)], "DRAM")
+        registered = self._agent.register_memory([(*here[0], "")], "DRAM")
+        read_by_nixl(self._agent, self._agent.get_xfer_descs(here, "DRAM"), there, self._name)
+        self._agent.deregister_memory(registered)
+
+    def before(self, turn: int) -> None:
+        raise AssertionError("the source stamps as it offers")
+
+
 FLOORS: dict[str, type[Floor]] = {"memcpy": Memcpy, "vm_readv": VmReadv, "socket": LoopbackSocket, "nixl": RawNixl}
+FLOORS["nixl-anew"] = RawNixlAnew

@@ -114,6 +114,29 @@ class NixlSource(MemorySource):
         return self._agent.get_agent_metadata()
 
 
+class AnewSource(MemorySource):
+    """Lets NIXL read them, each time as if for the first time."""
+
+    def __init__(self, load: Load) -> None:
+        super().__init__(load)
+        self._agent = nixl_agent()
+
+    def introduce(self) -> bytes:
+        """How to reach this agent."""
+        return self._agent.get_agent_metadata()
+
+    def offer(self, turn: int, clock: str) -> tuple[bytes, float]:
+        """Register them; what another agent has to know, and the seconds it took."""
+        self.stamp(turn)
+        start = CLOCKS[clock]()
+        self._registered = self._agent.register_memory([(self.address(), self._bytes.nbytes, turn, "")], "DRAM")
+        return self._agent.get_partial_agent_metadata(self._registered, False), CLOCKS[clock]() - start
+
+    def withdraw(self) -> None:
+        """Take them back."""
+        self._agent.deregister_memory(self._registered)
+
+
 class SocketSource(MemorySource):
     """Sends all of them over a connection, as often as it is asked to by one byte."""
 

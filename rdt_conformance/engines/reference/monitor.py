@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
+import math
 import threading
 import time
 from concurrent.futures import Future
@@ -15,6 +16,7 @@ from rdt_conformance import pickling
 from rdt_conformance.engines.base import DRIVER, Lane
 from rdt_conformance.engines.reference import work
 from rdt_conformance.engines.reference.errors import ActorDiedError
+from rdt_conformance.engines.reference.waiting import OnTheSide
 
 if TYPE_CHECKING:
     from rdt_conformance.engines.reference.worker import Worker
@@ -43,6 +45,8 @@ class Monitor:
         self._deadlines: list[tuple[float, int]] = []
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
+        self._wakes_at = math.inf
+        """When the thread looks at deadlines again if nobody wakes it."""
         self._stopped = False
 
     def watch(self, transfer: Transfer, sent: Future[Any] | None, received: Future[Any]) -> None:
@@ -54,11 +58,13 @@ class Monitor:
         number = next(self._numbers)
         with self._changed:
             self._watched[number] = transfer
-            heapq.heappush(self._deadlines, (time.monotonic() + self._worker.settings.fetch_fail_timeout, number))
+            deadline = time.monotonic() + self._worker.settings.fetch_fail_timeout
+            heapq.heappush(self._deadlines, (deadline, number))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._watch_deadlines, name="rdt-monitor", daemon=True)
+                self._thread = OnTheSide(target=self._watch_deadlines, name="rdt-monitor", daemon=True)
                 self._thread.start()
-            self._changed.notify()
+            if deadline < self._wakes_at:
+                self._changed.notify()
         left = itertools.count(len(halves) - 1, -1)
 
         def half_done(half: Future[Any]) -> None:
@@ -68,6 +74,7 @@ class Monitor:
             elif next(left) == 0:
                 with self._changed:
                     self._watched.pop(number, None)
+                    self._forget_the_ended()
 
         for half in halves:
             half.add_done_callback(half_done)
@@ -82,17 +89,21 @@ class Monitor:
         while True:
             with self._changed:
                 while not self._stopped and not self._due():
-                    nearest = self._deadlines[0][0] if self._deadlines else None
-                    self._changed.wait(None if nearest is None else max(0.0, nearest - time.monotonic()))
+                    self._wakes_at = self._deadlines[0][0] if self._deadlines else math.inf
+                    left = self._wakes_at - time.monotonic()
+                    self._changed.wait(None if left == math.inf else max(0.0, left))
                 if self._stopped:
                     return
                 _, number = heapq.heappop(self._deadlines)
             timeout = self._worker.settings.fetch_fail_timeout
             self._fail(number, TimeoutError(f"the transfer did not end within {timeout:g} s"))
 
-    def _due(self) -> bool:
+    def _forget_the_ended(self) -> None:
         while self._deadlines and self._deadlines[0][1] not in self._watched:
-            heapq.heappop(self._deadlines)  # that transfer has ended
+            heapq.heappop(self._deadlines)
+
+    def _due(self) -> bool:
+        self._forget_the_ended()
         return bool(self._deadlines) and self._deadlines[0][0] <= time.monotonic()
 
     def _fail(self, number: int, error: BaseException) -> None:

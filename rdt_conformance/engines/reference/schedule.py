@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rdt_conformance.engines.base import Lane
 from rdt_conformance.engines.reference.asleep import Sleepers
+from rdt_conformance.engines.reference.verbs import Verbs
+from rdt_conformance.engines.reference.waiting import OnTheSide, waits
 
 if TYPE_CHECKING:
     from rdt_conformance.engines.reference.lanes import LaneThread
@@ -100,6 +102,8 @@ class Schedule:
         self._lanes = lanes
         self._changed = lanes.changed
         self._stops: dict[threading.Thread, Stop] = {}
+        self.verbs = Verbs(lanes.changed)
+        """Where user code runs meanwhile."""
         self._sleepers = Sleepers()
         self._over = False
 
@@ -188,10 +192,11 @@ class Schedule:
             for stop in self._stops.values():
                 stop.turn.set()
             self._stops.clear()
+        self.verbs.close()
         self._sleepers.close()
 
     def _come_to_rest(self) -> None:
-        """Wait until every lane has stopped, or has nothing to do, or is asleep."""
+        """Wait until every lane has stopped, or has nothing to do, or is asleep; and so has every verb."""
         before, began = None, time.monotonic()
         while (passed := time.monotonic() - began) < _BUSY:
             with self._changed:
@@ -205,9 +210,10 @@ class Schedule:
             before = after
 
     def _awake(self) -> list[threading.Thread]:
-        return [lane.thread for lane in self._lanes.lanes() if lane.unfinished and lane.thread not in self._stops]
+        lanes = [lane.thread for lane in self._lanes.lanes() if lane.unfinished and lane.thread not in self._stops]
+        return [thread for thread in (*lanes, *self.verbs.under_way()) if not waits(thread)]
 
     def _helpers(self) -> Collection[threading.Thread]:
         """The transport's own threads, as far as Python knows them: what they are about to do may wake a lane."""
-        ours = {threading.current_thread(), *(lane.thread for lane in self._lanes.lanes())}
-        return [thread for thread in threading.enumerate() if thread not in ours]
+        ours = {threading.current_thread(), *(lane.thread for lane in self._lanes.lanes()), *self.verbs.threads()}
+        return [each for each in threading.enumerate() if each not in ours and not isinstance(each, OnTheSide)]

@@ -7,6 +7,8 @@ from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import Any
 
+from rdt_conformance.engines.reference.waiting import wait_for
+
 
 @dataclass
 class _Copy:
@@ -88,7 +90,7 @@ class Store:
             BaseException: the error of the transfer that should have brought it.
         """
         with self._changed:
-            if not self._changed.wait_for(lambda: bool(self._copies.get(obj_id)), timeout):
+            if not wait_for(self._changed, lambda: bool(self._copies.get(obj_id)), timeout):
                 raise TimeoutError(f"object {obj_id} did not arrive within {timeout:g} s")
             copies = self._copies[obj_id]
             if copies[0].primary:
