@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,6 +30,11 @@ _MOST_TOLD = 64 << 10
 section has 250 bytes and more, and to get to know the peer anew takes some milliseconds."""
 _MOST_RETIRED = 64 << 10
 """How many bytes of sections of its own memory a process keeps for later."""
+
+_THREAD_PAUSE = 1000
+"""Microseconds after which NIXL's thread looks again if UCX has not woken it."""
+_MAKING = threading.Lock()
+"""Held while what all agents are made of is changed."""
 
 PATIENCE_SECONDS = 5.0
 """How long whoever gives up a read waits until nothing is written any more."""
@@ -127,6 +133,28 @@ class _Peer:
             self.told_bytes += len(section)
 
 
+@contextmanager
+def _sleeping_threads() -> Iterator[None]:
+    """Let the agents that are made meanwhile have threads that sleep until there is something to do.
+
+    NIXL's Python interface has them look again and again without a pause, and offers no choice: every agent takes a
+    whole processor, also while nothing happens, and on a machine with few of them transfers take three times as long.
+    """
+    bindings: Any = import_module("nixl._api").nixlBind
+    usual = bindings.nixlAgentConfig
+
+    class Sleeping(usual):
+        def __setattr__(self, name: str, value: Any) -> None:
+            super().__setattr__(name, _THREAD_PAUSE if name == "pthrDelay" else value)
+
+    with _MAKING:
+        bindings.nixlAgentConfig = Sleeping
+        try:
+            yield
+        finally:
+            bindings.nixlAgentConfig = usual
+
+
 class Agent:
     """This process, as its peers know it. Any thread may call anything here.
 
@@ -143,7 +171,8 @@ class Agent:
         self.process = os.getpid()
         # NIXL does not lock by itself. It does have a thread, which makes progress where UCX needs the source's help.
         config = nixl_agent_config(backends=["UCX"], sync_mode=nixl_thread_sync_t.NIXL_THREAD_SYNC_STRICT)
-        self._nixl: Any = nixl_agent(self.name, config)
+        with _sleeping_threads():
+            self._nixl: Any = nixl_agent(self.name, config)
         # Reentrant: Python's garbage collector may drop the last reference to an object of Ray's in the middle of any
         # line here, and with it call the transport's garbage_collect in the same thread.
         self._lock = threading.RLock()

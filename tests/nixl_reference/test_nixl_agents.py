@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -103,6 +105,22 @@ def test_the_threads_go_with_the_transport(destination: Any) -> None:
     gc.collect()
     assert settled(lambda: not threads[0].is_alive())
     assert threads[1].is_alive()
+
+
+IDLE = """
+import time
+from reference_transports.nixl.agent import Agent
+
+agent, began = Agent(), time.process_time()
+time.sleep(1)
+print("used", time.process_time() - began)
+"""
+
+
+def test_an_agent_leaves_the_processor_to_others_while_nothing_happens() -> None:
+    """In a process of its own: what other tests leave behind would count."""
+    done = subprocess.run([sys.executable, "-c", IDLE], capture_output=True, text=True, timeout=60, check=True)
+    assert float(done.stdout.rpartition("used")[2]) < 0.5
 
 
 def test_a_forked_process_starts_anew(source: Any, destination: Any) -> None:
