@@ -11,8 +11,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from rdt_conformance.checks import Case, check
+from rdt_conformance.checks.idleness import LOOK_SECONDS, LOOKS, Restless, restless
 from rdt_conformance.checks.leaks import expect_gone, expect_no_growth
 from rdt_conformance.checks.moves import transfer
+from rdt_conformance.checks.verdicts import broken
 from rdt_conformance.engines.base import Lane, Pending
 from rdt_conformance.engines.rdt import Ref
 from rdt_conformance.engines.world import Held, Process
@@ -197,6 +199,26 @@ def test_freeing_is_prompt(case: Case) -> None:
             "G10",
             f"garbage_collect of 256 bytes {what} took {min(seconds):.1f} s or more, three times in a row",
         )
+
+
+@check("G11", situational=("G11",))
+def test_rests_while_nothing_is_under_way(case: Case) -> None:
+    """After an object has been sent and freed. A thread that is busy only for a moment may still clean up."""
+    payload = case.payload()
+    source, destination = case.actors(2)
+    ref = source.produce(payload)
+    case.arrived(case.ok(destination.consume(ref)).part(0), payload)
+    ref.drop()
+    case.world.come_to_rest(case.patience.call)
+    found = restless([source, destination])
+    if isinstance(found, Restless):
+        raise broken(
+            "G11",
+            f"{found.process} used at least {found.share:.0%} of a processor in {LOOKS} looks of {LOOK_SECONDS:g} s in "
+            f"which nothing was under way; most of it the thread {found.thread}",
+        )
+    if not found:
+        case.witness("G11")
 
 
 @dataclass(frozen=True)

@@ -147,4 +147,16 @@ CLAUSES = (
         "whoever finishes last release it.",
         engines=REFERENCE,
     ),
+    Clause(
+        "G11",
+        Area.GC,
+        Level.SHOULD,
+        sentence="While nothing is under way, the transport leaves the processor to others.",
+        source="nixl#297",
+        suffers="Every actor that has used the transport once takes a processor away from those that have work to do.",
+        why="Actors of one job share their machine's processors, and most of them transfer nothing most of the time.",
+        fix="Let threads sleep until there is something to do: wait for an event, a file descriptor or a queue, or "
+        "pause between two looks, for longer the longer nothing has come.",
+        engines=REFERENCE,
+    ),
 )

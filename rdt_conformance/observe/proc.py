@@ -132,6 +132,17 @@ def threads() -> list[Thing]:
     return [Thing(int(thread), "") for thread in os.listdir("/proc/self/task")]
 
 
+def thread_seconds() -> dict[int, tuple[float, float]]:
+    """For how many seconds each native thread has run so far, and has waited for a processor (0 if not known)."""
+    found = {}
+    for thread in psutil.Process().threads():
+        found[thread.id] = thread.user_time + thread.system_time, 0.0
+        with contextlib.suppress(OSError):  # it has just ended, or the kernel does not tell
+            ran, waited, _ = Path(f"/proc/self/task/{thread.id}/schedstat").read_text().split()
+            found[thread.id] = int(ran) / 1e9, int(waited) / 1e9
+    return found
+
+
 def children() -> list[Thing]:
     """The direct child processes, also those that ended and were not waited for."""
     if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):  # a kernel built without it

@@ -7,6 +7,7 @@ import mmap
 import os
 import socket
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -296,3 +297,24 @@ class WaitsForAReceiver(SocketPullTransport):
             threading.Event().wait(1.1)
         self._received.discard(obj_id)
         super().garbage_collect(obj_id, tensor_transport_meta, tensors)
+
+
+@breaks("G11")
+class LooksForWorkWithoutAPause(InlineTransport):
+    """Has a thread that would be quick to notice something, if there ever were something."""
+
+    def __init__(self) -> None:
+        self._ended = threading.Event()
+        weakref.finalize(self, self._ended.set)
+        self._begun = False
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+        if not self._begun:
+            self._begun = True
+            threading.Thread(target=_spin, args=[self._ended], name="rdt-restless", daemon=True).start()
+        return super().extract_tensor_transport_metadata(obj_id, rdt_object)
+
+
+def _spin(ended: threading.Event) -> None:
+    while not ended.is_set():
+        pass
