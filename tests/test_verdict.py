@@ -376,8 +376,31 @@ def test_the_ladder(
     assert [(obstacle.clause, obstacle.why) for obstacle in verdict.next_blocked_by] == blocked
 
 
+@pytest.mark.parametrize("engine", ["cluster", "ray"])
+def test_what_one_engine_found_is_not_held_against_another(engine: str) -> None:
+    """Whichever comes first in the alphabet."""
+    verdict = judged(passed("D1"), broken("D1", breaks="D1", engine=engine), engines=("local", engine))
+    assert on(verdict, "D1").status is Status.PASS and on(verdict, "D1", engine).status is Status.FAIL
+
+
+@pytest.mark.parametrize("other", ["A1", "O1"])
+def test_what_broke_besides_is_not_told_of_a_clause(other: str) -> None:
+    """Whichever comes first in the alphabet."""
+    verdict = judged(result("broken", "D1", other, breaks=(other, "D1")))
+    assert [failure.clause for failure in on(verdict, "D1").failures] == ["D1"]
+
+
+@pytest.mark.parametrize("other", ["A1", "O1"])
+def test_a_check_of_another_clause_that_did_not_run_hides_nothing(other: str) -> None:
+    """Whichever comes first in the alphabet: only where it is the first clause of its check it was not tried."""
+    assert on(judged(passed("D1"), not_run(other, "D1")), "D1").status is Status.PASS
+    assert on(judged(passed("D1"), not_run("D1", other)), "D1").status is Status.UNKNOWN
+
+
 def test_a_partial_run_reaches_no_level() -> None:
+    assert not judged(ALL).partial
     verdict = judged(ALL, selected_all=False)
+    assert verdict.partial
     assert (verdict.level, verdict.next_level, verdict.next_blocked_by) == (None, None, ())
 
 
@@ -389,15 +412,19 @@ def test_warnings_are_the_broken_should_clauses() -> None:
 
 def test_work_is_counted_and_what_did_not_run_is_not() -> None:
     ran = CheckResult("test_a", "local", ("D1",), "passed", examples=10, transfers=40, seconds=1.5)
-    counts = judged(ran, ran, not_run("O1")).counts
-    assert (counts.checks, counts.examples, counts.transfers, counts.seconds) == (2, 20, 80, 3.0)
+    counts = judged(ran, ran, broken("O1", breaks="O1"), crashed("G1"), not_run("O1")).counts
+    assert (counts.checks, counts.examples, counts.transfers, counts.seconds) == (4, 20, 80, 3.0)
 
 
 def test_facts_are_kept_with_where_they_were_seen_but_not_those_of_a_crash() -> None:
     sound = CheckResult("test_a", "ray", ("D5r",), "passed", seen=("D5r",), facts={"delivers": "a snapshot"})
     crash = CheckResult("test_b", "ray", ("D5r",), "error", reason="boom", facts={"delivers": "nonsense"})
-    facts = judged(sound, crash).facts
-    assert [(f.what, f.value, f.engine, f.check) for f in facts] == [("delivers", "a snapshot", "ray", "test_a")]
+    guilty = CheckResult("test_c", "ray", ("D1",), "broken", failures=(Failure("D1", "."),), facts={"refuses": "none"})
+    facts = judged(sound, crash, guilty).facts
+    assert [(f.what, f.value, f.engine, f.check) for f in facts] == [
+        ("delivers", "a snapshot", "ray", "test_a"),
+        ("refuses", "none", "ray", "test_c"),
+    ]
 
 
 def test_clauses_are_in_the_order_of_the_areas_then_of_the_register() -> None:
