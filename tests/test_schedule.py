@@ -18,7 +18,7 @@ from rdt_conformance.engines.reference.asleep import Sleepers
 from rdt_conformance.engines.reference.registry import Registration
 from rdt_conformance.engines.reference.schedule import Order, Stop
 from rdt_conformance.engines.reference.verbs import Verbs
-from rdt_conformance.engines.reference.waiting import wait_for, waits
+from rdt_conformance.engines.reference.waiting import wait_until, waits
 from rdt_conformance.engines.world import Process, World
 from rdt_conformance.payloads import kind_for
 from reference_transports.inline import InlineTransport
@@ -158,7 +158,7 @@ def test_what_waits_for_the_reference_is_known_to_wait_and_not_to_once_it_has_co
 
     def work() -> None:
         with changed:
-            wait_for(changed, came.is_set, None)
+            wait_until(changed, came.is_set, None)
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -184,6 +184,7 @@ def test_verbs_have_a_thread_each_as_long_as_they_are_under_way() -> None:
     assert isinstance(failing.exception(10), ValueError)
     (thread,) = verbs.under_way()
     assert thread.ident == one and len(verbs.threads()) == 2
+    del failing
     verbs.close()
     stuck.set()
     assert waiting.result(10)

@@ -120,7 +120,7 @@ def why_not_raw(name: str) -> str:
 
 
 def nixl_agent() -> Any:
-    """An agent of NIXL's own, with a name that nobody else has."""
+    """An agent of NIXL's own, with a name that nobody else has; its thread never rests, as users get it."""
     from nixl._api import nixl_agent, nixl_agent_config
 
     return nixl_agent(uuid.uuid4().hex, nixl_agent_config(backends=["UCX"]))

@@ -20,6 +20,10 @@ MOST = 0.5
 _MOST_LOOKS = 12
 
 
+class CannotTell(Exception):
+    """The machine has so much else to do that the processes hardly get on."""
+
+
 @dataclass(frozen=True)
 class Restless:
     """A process that used the processor in each look.
@@ -36,46 +40,73 @@ class Restless:
 
 
 @dataclass(frozen=True)
-class _Look:
-    used: Counter[str]
-    """Seconds by thread."""
-    wanted: float
-    """Seconds of all threads together, those included in which a processor was waited for."""
+class Look:
+    """What a process has used until now, in seconds.
+
+    Args:
+        used: by all of its threads, those included that have ended.
+        threads: by each that is there, and by its name.
+        waited: for a processor, by each that is there; None if the system does not tell.
+        at: the time of the look.
+    """
+
+    used: float
+    threads: dict[str, float]
+    waited: dict[str, float] | None
     at: float
 
 
-def restless(processes: Sequence[Process]) -> Restless | bool:
-    """Who does not rest, though the caller sees to it that nothing is under way; False if all of them do.
+def restless(processes: Sequence[Process]) -> Restless | None:
+    """A process that does not rest, though the caller sees to it that nothing is under way; None if all of them do.
 
-    True: cannot be told, as the machine has so much else to do that they hardly get on.
+    Raises:
+        CannotTell: neither is certain after a dozen looks.
     """
-    before, found = _look(processes), Counter[str]()
-    least: dict[str, float] = {}
+    before, times = _look(processes), Counter[str]()
+    shares: dict[str, list[float]] = {process.name: [] for process in processes}
     for _ in range(_MOST_LOOKS):
         time.sleep(LOOK_SECONDS)  # the time in which nothing is to happen
         after = _look(processes)
-        rest = True
         for name, look in after.items():
-            seconds = look.at - before[name].at
-            used = look.used - before[name].used
-            share = used.total() / seconds
-            rest = rest and (look.wanted - before[name].wanted) / seconds <= MOST
-            found[name] = found[name] + 1 if share > MOST else 0
-            least[name] = min(share, least[name]) if found[name] > 1 else share
-            if found[name] == LOOKS:
-                return Restless(name, used.most_common(1)[0][0].partition(" ")[2], least[name])
-        if rest:
-            return False
+            share = (look.used - before[name].used) / (look.at - before[name].at)
+            shares[name].append(share)
+            times[name] = times[name] + 1 if share > MOST else 0
+            if times[name] == LOOKS:
+                return Restless(name, _busiest(before[name], look), min(shares[name][-LOOKS:]))
+        if all(_rested(before[name], look) for name, look in after.items()):
+            return None
         before = after
-    return True
+    raise CannotTell
 
 
-def _look(processes: Sequence[Process]) -> dict[str, _Look]:
+def _rested(before: Look, after: Look) -> bool:
+    """Whether it would not have used more either if it had had the processor for itself."""
+    if after.waited is None or before.waited is None:
+        return False
+    wanted = after.used - before.used + sum(_since(before.waited, after.waited).values())
+    return wanted <= MOST * (after.at - before.at)
+
+
+def _busiest(before: Look, after: Look) -> str:
+    ran = _since(before.threads, after.threads)
+    return max(ran, key=lambda thread: ran[thread], default="").partition(" ")[2]
+
+
+def _since(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
+    """What has been added, by each thread that is still there."""
+    return {thread: seconds - before.get(thread, 0.0) for thread, seconds in after.items()}
+
+
+def _look(processes: Sequence[Process]) -> dict[str, Look]:
     return {process.name: process.run(_look_here).result() for process in processes}
 
 
-def _look_here(worker: Any) -> _Look:
+def _look_here(worker: Any) -> Look:
     names = {thread.native_id: thread.name for thread in threading.enumerate()}
-    seconds = proc.thread_seconds()
-    used = Counter({f"{each} {names.get(each) or proc.name_of(each)}": ran for each, (ran, _) in seconds.items()})
-    return _Look(used, sum(ran + waited for ran, waited in seconds.values()), time.monotonic())
+    ran: dict[str, float] = {}
+    waited: dict[str, float] = {}
+    told = proc.thread_seconds()
+    for thread, seconds in told.items():
+        name = f"{thread} {names.get(thread) or proc.name_of(thread)}"
+        ran[name], waited[name] = seconds
+    return Look(time.process_time(), ran, waited if told else None, time.monotonic())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rdt_conformance.contract_types import REFERENCE, Applies, Area, Clause, Level
+from rdt_conformance.contract_types import PROCESSES, REFERENCE, Applies, Area, Clause, Level
 
 CLAUSES = (
     Clause(
@@ -157,6 +157,6 @@ CLAUSES = (
         why="Actors of one job share their machine's processors, and most of them transfer nothing most of the time.",
         fix="Let threads sleep until there is something to do: wait for an event, a file descriptor or a queue, or "
         "pause between two looks, for longer the longer nothing has come.",
-        engines=REFERENCE,
+        engines=PROCESSES,
     ),
 )

@@ -133,13 +133,15 @@ def threads() -> list[Thing]:
 
 
 def thread_seconds() -> dict[int, tuple[float, float]]:
-    """For how many seconds each native thread has run so far, and has waited for a processor (0 if not known)."""
+    """For how many seconds each native thread has run so far, and has waited for a processor.
+
+    Empty if the kernel does not tell.
+    """
     found = {}
-    for thread in psutil.Process().threads():
-        found[thread.id] = thread.user_time + thread.system_time, 0.0
-        with contextlib.suppress(OSError):  # it has just ended, or the kernel does not tell
-            ran, waited, _ = Path(f"/proc/self/task/{thread.id}/schedstat").read_text().split()
-            found[thread.id] = int(ran) / 1e9, int(waited) / 1e9
+    for thread, _ in threads():
+        with contextlib.suppress(OSError):  # it has just ended
+            ran, waited, _ = Path(f"/proc/self/task/{thread}/schedstat").read_text().split()
+            found[thread] = int(ran) / 1e9, int(waited) / 1e9
     return found
 
 

@@ -134,20 +134,20 @@ class _Peer:
 
 
 @contextmanager
-def _sleeping_threads() -> Iterator[None]:
+def sleeping_threads() -> Iterator[None]:
     """Let the agents that are made meanwhile have threads that sleep until there is something to do.
 
     NIXL's Python interface has them look again and again without a pause, and offers no choice: every agent takes a
     whole processor, also while nothing happens, and on a machine with few of them transfers take three times as long.
     """
     bindings: Any = import_module("nixl._api").nixlBind
-    usual = bindings.nixlAgentConfig
-
-    class Sleeping(usual):
-        def __setattr__(self, name: str, value: Any) -> None:
-            super().__setattr__(name, _THREAD_PAUSE if name == "pthrDelay" else value)
-
     with _MAKING:
+        usual = bindings.nixlAgentConfig
+
+        class Sleeping(usual):
+            def __setattr__(self, name: str, value: Any) -> None:
+                super().__setattr__(name, _THREAD_PAUSE if name == "pthrDelay" else value)
+
         bindings.nixlAgentConfig = Sleeping
         try:
             yield
@@ -171,7 +171,7 @@ class Agent:
         self.process = os.getpid()
         # NIXL does not lock by itself. It does have a thread, which makes progress where UCX needs the source's help.
         config = nixl_agent_config(backends=["UCX"], sync_mode=nixl_thread_sync_t.NIXL_THREAD_SYNC_STRICT)
-        with _sleeping_threads():
+        with sleeping_threads():
             self._nixl: Any = nixl_agent(self.name, config)
         # Reentrant: Python's garbage collector may drop the last reference to an object of Ray's in the middle of any
         # line here, and with it call the transport's garbage_collect in the same thread.

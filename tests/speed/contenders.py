@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rdt_conformance.bench.raw_libraries import nixl_agent, read_by_nixl
+from rdt_conformance.bench.raw_libraries import read_by_nixl
 
 from .source import (
     CLOCKS,
@@ -26,6 +26,7 @@ from .source import (
     SocketSource,
     TransportSource,
     build,
+    sleeping_agent,
     stamp,
     tensors_of,
 )
@@ -226,7 +227,7 @@ class RawNixl(Floor):
     def __init__(self, peer: Peer, load: Load, options: Options) -> None:
         super().__init__(peer, load, options)
         self._source = peer.make(NixlSource, self.load)
-        self._agent = nixl_agent()
+        self._agent = sleeping_agent()
         self._name = self._agent.add_remote_agent(peer.call(self._source, "introduce"))
         self._there = self._agent.get_xfer_descs([(peer.call(self._source, "address"), load.size, 0)], "DRAM")
         if self.buffers:
@@ -249,7 +250,7 @@ class RawNixlAnew(Floor):
         super().__init__(peer, load, options)
         self._clock = options.clock
         self._source = peer.make(AnewSource, self.load)
-        self._agent = nixl_agent()
+        self._agent = sleeping_agent()
         self._name = self._agent.add_remote_agent(peer.call(self._source, "introduce"))
         self._address = peer.call(self._source, "address")
 
@@ -274,4 +275,4 @@ class RawNixlAnew(Floor):
 
 
 FLOORS: dict[str, type[Floor]] = {"memcpy": Memcpy, "vm_readv": VmReadv, "socket": LoopbackSocket, "nixl": RawNixl}
-FLOORS["nixl-anew"] = RawNixlAnew
+FLOORS |= {"nixl-anew": RawNixlAnew}

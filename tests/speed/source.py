@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from rdt_conformance.bench.raw_libraries import nixl_agent
+from reference_transports.nixl.agent import sleeping_threads
 
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 """What time is taken with. The processor time of a process, with all its threads, does not tell how long something
@@ -106,7 +107,7 @@ class NixlSource(MemorySource):
 
     def __init__(self, load: Load) -> None:
         super().__init__(load)
-        self._agent = nixl_agent()
+        self._agent = sleeping_agent()
         self._agent.register_memory([self._bytes])
 
     def introduce(self) -> bytes:
@@ -114,12 +115,18 @@ class NixlSource(MemorySource):
         return self._agent.get_agent_metadata()
 
 
+def sleeping_agent() -> Any:
+    """One whose thread leaves the processors to others, as that of the transport that it is held against."""
+    with sleeping_threads():
+        return nixl_agent()
+
+
 class AnewSource(MemorySource):
     """Lets NIXL read them, each time as if for the first time."""
 
     def __init__(self, load: Load) -> None:
         super().__init__(load)
-        self._agent = nixl_agent()
+        self._agent = sleeping_agent()
 
     def introduce(self) -> bytes:
         """How to reach this agent."""

@@ -13,16 +13,16 @@ _OF_RAY = (":job_id:", ":actor_name:", ":task_name:")
 
 
 def last_words(pid: int) -> str:
-    """What a process that has ended told of its end: the signal and where its thread was in Python, if that is there.
+    """The end of what a process that has ended wrote: from the signal on and where its thread was, if that is there.
 
     Empty if nothing is known: it ran on another machine, or wrote nothing.
     """
     node = the_ray()._private.worker.global_worker.node
     if node is None:
         return ""
-    for path in Path(node.get_logs_dir_path()).glob(f"worker-*-{pid}.err"):
-        return "\n".join(_of_the_crash(path.read_text(errors="replace").splitlines()))
-    return ""
+    logs = Path(node.get_logs_dir_path()).glob(f"worker-*-{pid}.err")
+    path = max(logs, key=lambda log: log.stat().st_mtime, default=None)  # an earlier process may have had the number
+    return "" if path is None else "\n".join(_of_the_crash(path.read_text(errors="replace").splitlines()))
 
 
 def _of_the_crash(lines: list[str]) -> list[str]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from rdt_conformance.engines.ray.recording import about
-from rdt_conformance.engines.reference.worker import Worker
+from rdt_conformance.engines.reference.host import Host
+from rdt_conformance.engines.reference.registry import Registry
+from rdt_conformance.engines.reference.worker import Settings, Worker
 from rdt_conformance.engines.untyped import the_rdt_manager
+from rdt_conformance.history import Recorder
 
 
 class RayWorker(Worker):
     """Like `Worker`, with Ray's store and manager in place of its own. The transport tells its calls itself."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, name: str, host: Host, registry: Registry, history: Recorder, settings: Settings) -> None:
+        super().__init__(name, host, registry, history, settings)
         # Ray makes its manager at the first use and without a lock: two threads that come together would each have
         # one, and an object that is in the one which is forgotten is never freed (docs/findings/ray-2.60-core.md).
         the_rdt_manager()

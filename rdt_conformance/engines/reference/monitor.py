@@ -16,7 +16,7 @@ from rdt_conformance import pickling
 from rdt_conformance.engines.base import DRIVER, Lane
 from rdt_conformance.engines.reference import work
 from rdt_conformance.engines.reference.errors import ActorDiedError
-from rdt_conformance.engines.reference.waiting import OnTheSide
+from rdt_conformance.engines.reference.waiting import ClockThread
 
 if TYPE_CHECKING:
     from rdt_conformance.engines.reference.worker import Worker
@@ -61,7 +61,7 @@ class Monitor:
             deadline = time.monotonic() + self._worker.settings.fetch_fail_timeout
             heapq.heappush(self._deadlines, (deadline, number))
             if self._thread is None:
-                self._thread = OnTheSide(target=self._watch_deadlines, name="rdt-monitor", daemon=True)
+                self._thread = ClockThread(target=self._watch_deadlines, name="rdt-monitor", daemon=True)
                 self._thread.start()
             if deadline < self._wakes_at:
                 self._changed.notify()

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rdt_conformance.engines.base import Lane
 from rdt_conformance.engines.reference.asleep import Sleepers
 from rdt_conformance.engines.reference.verbs import Verbs
-from rdt_conformance.engines.reference.waiting import OnTheSide, waits
+from rdt_conformance.engines.reference.waiting import ClockThread, waits
 
 if TYPE_CHECKING:
     from rdt_conformance.engines.reference.lanes import LaneThread
@@ -216,4 +216,4 @@ class Schedule:
     def _helpers(self) -> Collection[threading.Thread]:
         """The transport's own threads, as far as Python knows them: what they are about to do may wake a lane."""
         ours = {threading.current_thread(), *(lane.thread for lane in self._lanes.lanes()), *self.verbs.threads()}
-        return [each for each in threading.enumerate() if each not in ours and not isinstance(each, OnTheSide)]
+        return [each for each in threading.enumerate() if each not in ours and not isinstance(each, ClockThread)]

@@ -7,7 +7,7 @@ from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import Any
 
-from rdt_conformance.engines.reference.waiting import wait_for
+from rdt_conformance.engines.reference.waiting import wait_until
 
 
 @dataclass
@@ -78,6 +78,7 @@ class Store:
             TimeoutError: not created within `timeout` seconds.
         """
         with self._changed:
+            # Not `wait_until`: this takes the lock, and so would whoever asks whether it has come.
             if not self._changed.wait_for(lambda: self.has_primary(obj_id), timeout):
                 raise TimeoutError(f"object {obj_id} was not created within {timeout:g} s")
             return self._copies[obj_id][0].tensors
@@ -90,7 +91,7 @@ class Store:
             BaseException: the error of the transfer that should have brought it.
         """
         with self._changed:
-            if not wait_for(self._changed, lambda: bool(self._copies.get(obj_id)), timeout):
+            if not wait_until(self._changed, lambda: bool(self._copies.get(obj_id)), timeout):
                 raise TimeoutError(f"object {obj_id} did not arrive within {timeout:g} s")
             copies = self._copies[obj_id]
             if copies[0].primary:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -55,16 +57,18 @@ class _VerbThread(threading.Thread):
         super().__init__(name="user code", daemon=True)
         self._ended = ended
         self._verbs: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
-        self._last: Future[Any] | None = None
+        self._last: weakref.ref[Future[Any]] | None = None  # what it has brought is not this thread's to keep
         self.start()
 
     def begin(self, verb: Callable[[], Any]) -> Future[Any]:
-        self._last = future = Future()
+        future: Future[Any] = Future()
+        self._last = weakref.ref(future)
         self._verbs.put((verb, future))
         return future
 
     def is_busy(self) -> bool:
-        return self._last is not None and not self._last.done()
+        last = self._last and self._last()
+        return last is not None and not last.done()
 
     def end(self) -> None:
         self._verbs.put(None)
@@ -76,9 +80,8 @@ class _VerbThread(threading.Thread):
 
     def _run(self, verb: Callable[[], Any], future: Future[Any]) -> None:
         try:
-            result = verb()
+            answer = partial(future.set_result, verb())
         except BaseException as error:
-            raised = error
-            self._ended(self, lambda: future.set_exception(raised))
-        else:
-            self._ended(self, lambda: future.set_result(result))
+            answer = partial(future.set_exception, error)
+        self._ended(self, answer)
+        del verb, future, answer  # the frames that an error refers to would keep them alive, and it with them

@@ -1,4 +1,4 @@
-"""Threads that wait for what the reference itself brings about: exactly known, without asking the system."""
+"""What is known of threads of the reference without asking the system: who waits, and who follows the clock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 _awaited: dict[threading.Thread, Callable[[], bool]] = {}
 
 
-def wait_for(changed: threading.Condition, came: Callable[[], bool], timeout: float | None) -> bool:
+def wait_until(changed: threading.Condition, came: Callable[[], bool], timeout: float | None) -> bool:
     """`changed.wait_for(came, timeout)`, so that `waits` knows of it. `came` takes no lock."""
     own = threading.current_thread()
     _awaited[own] = came
@@ -24,5 +24,5 @@ def waits(thread: threading.Thread) -> bool:
     return came is not None and not came()
 
 
-class OnTheSide(threading.Thread):
+class ClockThread(threading.Thread):
     """A thread of the reference that acts by the clock alone: what lanes are about to do does not depend on it."""
