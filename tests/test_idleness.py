@@ -62,9 +62,13 @@ def test_looks_that_do_not_follow_each_other_do_not_count_together() -> None:
     assert look(Seen((1.0, 0.0), (1.0, 0.0), (0.3, 0.6), (1.0, 0.0), (1.0, 0.0), (0.0, 0.0))) is None
 
 
+def test_who_takes_all_that_others_leave_is_restless() -> None:
+    assert look(Seen((0.3, 0.65), (0.4, 0.6), (0.3, 0.7))) == Restless("actor1", "spinner", 0.3)
+
+
 def test_on_a_machine_that_lets_nobody_on_it_cannot_be_told() -> None:
     with pytest.raises(CannotTell):
-        look(Seen((0.2, 0.8)))
+        look(Seen((0.1, 0.9)))
 
 
 def test_where_the_system_does_not_tell_who_waits_nobody_is_said_to_rest() -> None:

@@ -17,6 +17,10 @@ LOOKS = 3
 LOOK_SECONDS = 0.3
 MOST = 0.5
 """Of a processor. Threads that only look now and then whether there is something to do take a tenth of that."""
+_SOME = 0.2
+"""Of a processor, where others want it too: who looks now and then waits long for it there, but uses less."""
+_ALL = 0.9
+"""Of the time, in which somebody who never rests runs or waits for a processor."""
 _MOST_LOOKS = 12
 
 
@@ -68,23 +72,24 @@ def restless(processes: Sequence[Process]) -> Restless | None:
         time.sleep(LOOK_SECONDS)  # the time in which nothing is to happen
         after = _look(processes)
         for name, look in after.items():
-            share = (look.used - before[name].used) / (look.at - before[name].at)
-            shares[name].append(share)
-            times[name] = times[name] + 1 if share > MOST else 0
+            used, wanted = _shares(before[name], look)
+            shares[name].append(used)
+            never_rests = used > MOST or (used > _SOME and wanted > _ALL)
+            times[name] = times[name] + 1 if never_rests else 0
             if times[name] == LOOKS:
                 return Restless(name, _busiest(before[name], look), min(shares[name][-LOOKS:]))
-        if all(_rested(before[name], look) for name, look in after.items()):
+        if all(_shares(before[name], look)[1] <= MOST for name, look in after.items()):
             return None
         before = after
     raise CannotTell
 
 
-def _rested(before: Look, after: Look) -> bool:
-    """Whether it would not have used more either if it had had the processor for itself."""
+def _shares(before: Look, after: Look) -> tuple[float, float]:
+    """Of the time between two looks: how much of a processor was used, and how much of one was wanted."""
+    passed, used = after.at - before.at, after.used - before.used
     if after.waited is None or before.waited is None:
-        return False
-    wanted = after.used - before.used + sum(_since(before.waited, after.waited).values())
-    return wanted <= MOST * (after.at - before.at)
+        return used / passed, MOST + _SOME  # neither little nor all
+    return used / passed, (used + sum(_since(before.waited, after.waited).values())) / passed
 
 
 def _busiest(before: Look, after: Look) -> str:
