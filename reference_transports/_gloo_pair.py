@@ -15,8 +15,9 @@ from reference_transports._wire import Channel
 
 Device: TypeAlias = dist.ProcessGroupGloo.Device
 
-_CONNECTING = timedelta(seconds=3)
-"""How long gloo may take to connect the two when both are there: the one wait that cannot be aborted."""
+_CONNECTING = timedelta(seconds=0.5)
+"""How long gloo may take to connect the two when both are there: the one wait that cannot be aborted. It tries for five
+times as long before it gives up."""
 _FOREVER = timedelta(days=365)
 """How long gloo waits for a message. It is Ray that gives up, and aborts."""
 _NEVER_SENT = 3

@@ -7,12 +7,15 @@ import multiprocessing
 import os
 import pickle
 import random
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, suppress
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,9 @@ import torch
 import torch.distributed as dist
 from ray.experimental import TensorTransportMetadata
 
-from reference_transports._gloo_pair import PairGroup
+from reference_transports._gloo_pair import PairGroup, _Exchange
+from reference_transports._pairs import DESTINATION, SOURCE, GroupLost
+from reference_transports._wire import Channel, _Socket
 from reference_transports.gloo import GlooTransport
 
 pytestmark = pytest.mark.timeout(60)
@@ -217,6 +222,32 @@ def test_a_transfer_starts_over_when_another_ones_abort_takes_its_group(pair: Pa
     pair.send(tensors, metadata, later).result(SOON)
     assert same(received.result(SOON), tensors)
     assert group not in pair.source._groups.values()
+
+
+@pytest.mark.parametrize("rank", [SOURCE, DESTINATION])
+def test_building_a_group_ends_in_time_though_the_other_side_gives_up_in_the_middle(rank: int) -> None:
+    """Gloo's own wait for a connection cannot be aborted; A1 and A2 leave five seconds."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as sock:
+        here, there = (Channel(_Socket(each.detach()), "pair") for each in (sock, server.accept()[0]))
+    device, other = (dist.ProcessGroupGloo.create_device(hostname="127.0.0.1") for _ in range(2))
+
+    class GivesUp(_Exchange):
+        def get(self, key: str) -> bytes:
+            raise RuntimeError("aborted")
+
+    def give_up() -> None:
+        options: Any = dist.ProcessGroupGloo._Options()  # pyright: ignore[reportAttributeAccessIssue]
+        options._devices, options._timeout = [other], timedelta(seconds=1)
+        there.say(b"") if rank == DESTINATION else there.hear()
+        dist.ProcessGroupGloo(GivesUp(there), 1 - rank, 2, options)
+
+    with ThreadPoolExecutor(1) as pool, closing(there):
+        giving_up = pool.submit(give_up)
+        began = time.monotonic()
+        with suppress(GroupLost):  # or it has been built: who connects to whom depends on gloo's addresses
+            PairGroup(here, rank, device)
+        assert time.monotonic() - began < 5
+        assert giving_up.exception(SOON) is not None
 
 
 def test_an_abort_before_the_start_fails_that_transfer_only(pair: Pair) -> None:
