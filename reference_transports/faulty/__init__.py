@@ -15,8 +15,10 @@ from ray.experimental import TensorTransportManager
 
 T = TypeVar("T", bound=type[TensorTransportManager])
 
-FILES = f"rdt_faulty_{os.environ.get('PYTEST_XDIST_WORKER', '')}_"
-"""What the names of the files begin with that some of these leave behind: with something else in tests side by side."""
+# Not PYTEST_XDIST_WORKER itself, which those that a worker starts are not always told.
+FILES = f"rdt_faulty_{os.environ.setdefault('RDT_FAULTY_WORKER', os.environ.get('PYTEST_XDIST_WORKER', ''))}_"
+"""What the names of the files begin with that some of these leave behind: with something else in tests side by side,
+and with the same in every process that is started by one of those."""
 
 FAULTY: dict[type[TensorTransportManager], str] = {}
 """Every faulty transport that was imported, and the clause that it breaks."""
