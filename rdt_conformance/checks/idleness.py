@@ -70,15 +70,16 @@ def restless(processes: Sequence[Process]) -> Restless | None:
     shares: dict[str, list[float]] = {process.name: [] for process in processes}
     for _ in range(_MOST_LOOKS):
         time.sleep(LOOK_SECONDS)  # the time in which nothing is to happen
-        after = _look(processes)
+        after, all_rest = _look(processes), True
         for name, look in after.items():
             used, wanted = _shares(before[name], look)
+            all_rest = all_rest and wanted <= MOST
             shares[name].append(used)
             never_rests = used > MOST or (used > _SOME and wanted > _ALL)
             times[name] = times[name] + 1 if never_rests else 0
             if times[name] == LOOKS:
                 return Restless(name, _busiest(before[name], look), min(shares[name][-LOOKS:]))
-        if all(_shares(before[name], look)[1] <= MOST for name, look in after.items()):
+        if all_rest:
             return None
         before = after
     raise CannotTell

@@ -274,5 +274,10 @@ class RawNixlAnew(Floor):
         raise AssertionError("the source stamps as it offers")
 
 
-FLOORS: dict[str, type[Floor]] = {"memcpy": Memcpy, "vm_readv": VmReadv, "socket": LoopbackSocket, "nixl": RawNixl}
-FLOORS |= {"nixl-anew": RawNixlAnew}
+FLOORS: dict[str, type[Floor]] = {
+    "memcpy": Memcpy,
+    "vm_readv": VmReadv,
+    "socket": LoopbackSocket,
+    "nixl": RawNixl,
+    "nixl-anew": RawNixlAnew,
+}
