@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import os
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -54,14 +53,6 @@ class CrashesLater(InlineTransport):
             ctypes.string_at(0)
 
 
-class EndsItsProcess(InlineTransport):
-    """Crashes where an object that is not small is freed."""
-
-    def garbage_collect(self, obj_id: str, tensor_transport_meta: Any, tensors: list[torch.Tensor]) -> None:
-        if sum(tensor.nbytes for tensor in tensors) >= 256:
-            os._exit(3)
-
-
 @pytest.fixture(scope="module")
 def engines() -> Iterator[Engines]:
     engines = Engines()
@@ -84,21 +75,20 @@ def _actor(bench: Bench) -> tuple[Any, psutil.Process]:
     return host.handle("actor1"), process
 
 
-def test_a_process_that_ends_while_objects_are_freed_is_a_failure(engines: Engines) -> None:
-    bench = _bench(engines, EndsItsProcess)
-    (failure,) = run_check(bench, one_object_arrives).failures
-    bench.close()
-    assert failure.clause == "L1"
-    assert "ended while what the example had made was freed, and nobody had ended it" in failure.happened
-
-
 @pytest.mark.parametrize(
-    ("transport", "method"), [(Crashes, "extract_tensor_transport_metadata"), (CrashesLater, "garbage_collect")]
+    ("transport", "method", "when"),
+    [
+        (Crashes, "extract_tensor_transport_metadata", "ActorDiedError"),
+        (CrashesLater, "garbage_collect", "ended while what the example had made was freed, and nobody had ended it"),
+    ],
 )
-def test_where_a_process_crashed_is_told(transport: type, method: str, engines: Engines) -> None:
+def test_a_process_that_crashes_is_a_failure_and_where_it_did_is_told(
+    transport: type, method: str, when: str, engines: Engines
+) -> None:
     bench = _bench(engines, transport)
     (failure,) = run_check(bench, one_object_arrives).failures
     bench.close()
+    assert failure.clause == "L1" and when in failure.happened
     assert failure.crash.splitlines()[0] == "actor1:"
     assert "Segmentation fault" in failure.crash and f"in {method}" in failure.crash
     assert "Last words of the process that ended" in render(failure)

@@ -1,8 +1,8 @@
 """Every faulty transport is caught, by the check of the clause that it is named for, and each run ends by itself.
 
-To start the processes that some need takes ten times as long as everything else. Of these, every sixth is tried here,
-another sixth with each change, besides those whose text or whose checks have changed since ``reports/power.json`` was
-made. That record is of runs of all of them, and `test_power` demands that it is up to date.
+Some need processes of their own, or much time. Of these, every sixth is tried here, another sixth with each change,
+besides those whose text or whose checks have changed since ``reports/power.json`` was made. That record is of runs of
+all of them, and `test_power` demands that it is up to date.
 """
 
 from __future__ import annotations
@@ -18,9 +18,15 @@ from rdt_conformance.contract import Area, Level, clause
 from rdt_conformance.engines.ray_session import RaySession
 from reference_transports.faulty import FAULTY, FILES, RIGHT_IN_ONE_PROCESS
 
-WITH_PROCESSES = sorted(target for target in TARGETS if engine_of(target) != "local")
-ON_RECORD = {tally.target for tally in power.load().values() if tally.clause and tally.text == text_of(tally.target)}
-TRIED = sorted({*TARGETS} - {*WITH_PROCESSES} | {*WITH_PROCESSES} - ON_RECORD | {*share(WITH_PROCESSES, of=6)})
+LONG = 4.0
+"""Seconds of a run, its start included: most take two."""
+ON_RECORD = {
+    tally.target: tally.summary["seconds"]
+    for tally in power.load().values()
+    if tally.clause and tally.profile == needed_profile(tally.target) and tally.text == text_of(tally.target)
+}
+TAKES_LONG = sorted(t for t in {*TARGETS} & {*ON_RECORD} if engine_of(t) != "local" or ON_RECORD[t] > LONG)
+TRIED = sorted({*TARGETS} - {*TAKES_LONG} | {*share(TAKES_LONG, of=6)})
 
 SEEDS = (1, 2, 3)
 """A run of these profiles is to catch nine out of ten, and the record says which it catches how often; here it is seen

@@ -25,7 +25,9 @@ CRASHED = [*passing(besides=["A1"]), CheckResult("test_a1", "local", ("A1",), "e
 
 
 @pytest.mark.parametrize(
-    ("results", "status"), [(passing(), 0), (BROKEN, 1), (CRASHED, 3), (UNKNOWN, 8), ([], 8)], ids=str
+    ("results", "status"),
+    [(passing(), 0), (BROKEN, 1), (CRASHED, 3), (UNKNOWN, 8), ([], 8)],
+    ids=["passing", "broken", "crashed", "unknown", "nothing"],
 )
 def test_the_verdict_comes_out_again(
     results: list[CheckResult], status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
