@@ -14,6 +14,9 @@ from rdt_conformance.paths import data_folder
 
 FILE_NAME = "power.json"
 
+PART = "a sixth of quick"
+"""The profile of short runs on good transports: of a run of quick, a sixth of the checks, others with each seed."""
+
 
 @dataclass
 class Tally:

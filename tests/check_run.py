@@ -65,11 +65,12 @@ def run_check(bench: Bench, check: str | Callable[[Bench], None]) -> CheckResult
     bench.record = results.append
     with contextlib.suppress(CheckBroken, pytest.skip.Exception), warnings.catch_warnings():
         warnings.filterwarnings("ignore", DONE_KNOWINGLY)  # as where the plugin runs it
-        (_check(check) if isinstance(check, str) else check)(bench)
+        (check_named(check) if isinstance(check, str) else check)(bench)
     (result,) = results
     return result
 
 
-def _check(name: str) -> Any:
+def check_named(name: str) -> Any:
+    """The test function of one check of the suites."""
     path = next(path for path in paths.suite_files() if f"def {name}(" in path.read_text())
     return getattr(_suite(path), name)

@@ -81,12 +81,24 @@ def share(targets: list[str], of: int) -> list[str]:
     return [target for target in targets if int(_digest([whole, target]), 16) % of == 0]
 
 
+def part(seed: int, of: int) -> str:
+    """One part of so many of the checks, drawn by the seed, as ``-k`` takes it."""
+    return " or ".join(c.name for c in CHECKS if not c.profiles and int(_digest([str(seed), c.name]), 16) % of == 0)
+
+
 def _digest(texts: list[str]) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
 def run_checks(
-    target: str, engine: str, folder: Path, profile: str, seed: int = 1, address: str | None = None
+    target: str,
+    engine: str,
+    folder: Path,
+    profile: str,
+    seed: int = 1,
+    address: str | None = None,
+    *,
+    small: bool = False,
 ) -> SuiteRun:
     """Run the checks of the clause that it breaks; where each of them takes seconds, until one catches something.
 
@@ -97,6 +109,7 @@ def run_checks(
         profile: how much is tried.
         seed: of everything that is drawn.
         address: of the Ray to join, for any engine but local.
+        small: failing examples are made as small as in any run.
 
     Raises:
         TimeoutError: the run did not end, and was killed.
@@ -110,7 +123,7 @@ def run_checks(
     options += [f"--rdt-minutes={SOAK_MINUTES}"] if profile == SOAK else ["-k", names]
     options += ["--rdt-devices=cuda"] if target in GPU_TARGETS else []
     if address is None:
-        return run_suite_forked(folder, target, *options, small=False)
+        return run_suite_forked(folder, target, *options, small=small)
     nodes = 2 if broken.applies is Applies.SEVERAL_NODES else 1
     options += [f"--rdt-address={address}", f"--rdt-nodes={nodes}", "-x"]
-    return run_suite_forked(folder, target, *options, token=os.environ["RAY_AUTH_TOKEN_PATH"], seconds=300, small=False)
+    return run_suite_forked(folder, target, *options, token=os.environ["RAY_AUTH_TOKEN_PATH"], seconds=300, small=small)

@@ -31,21 +31,22 @@ ABORTS_ANYHOW = "test_aborts_come_in_any_order"
 ALL = (CALLS, FIRST, FREES, ABORTS, OBJECTS_ANYHOW, FREES_ANYHOW, ABORTS_ANYHOW)
 
 
-@pytest.mark.parametrize(
-    ("check", "transport", "line"),
-    [
-        (CALLS, races.RemembersWhatItReceives, "return super().recv_multiple_tensors(obj_id, self._metadata"),
-        (CALLS, races.NumbersInTwoSteps, "self._next = number + 1"),
-        (FIRST, races.LooksThenMakes, "self._objects = {}"),
-        (FREES, races.CountsHoldersInTwoSteps, "self._holders[memory] = holders"),
-        (ABORTS, races.ForgetsAnAbortTooLate, " of races.py: "),
-        (ABORTS, races.AbortsWhoeverIsNext, " of races.py: "),
-        (CALLS, races.HasOneLandingPlace, "return self._landed"),
-        (OBJECTS_ANYHOW, ReadsItsOwnStore, ""),
-        (ABORTS_ANYHOW, AbortKillsNextTransfer, ""),
-        (FREES_ANYHOW, FreesByAddress, ""),
-    ],
-)
+CAUGHT = [
+    (CALLS, races.RemembersWhatItReceives, "return super().recv_multiple_tensors(obj_id, self._metadata"),
+    (CALLS, races.NumbersInTwoSteps, "self._next = number + 1"),
+    (FIRST, races.LooksThenMakes, "self._objects = {}"),
+    (FREES, races.CountsHoldersInTwoSteps, "self._holders[memory] = holders"),
+    (ABORTS, races.ForgetsAnAbortTooLate, " of races.py: "),
+    (ABORTS, races.AbortsWhoeverIsNext, " of races.py: "),
+    (CALLS, races.HasOneLandingPlace, "return self._landed"),
+    (OBJECTS_ANYHOW, ReadsItsOwnStore, ""),
+    (ABORTS_ANYHOW, AbortKillsNextTransfer, ""),
+    (FREES_ANYHOW, FreesByAddress, ""),
+]
+"""A check, a transport that it catches, and the line at which that is."""
+
+
+@pytest.mark.parametrize(("check", "transport", "line"), CAUGHT)
 def test_caught(check: str, transport: type[TensorTransportManager], line: str) -> None:
     (failure,) = run_check(bench_of(transport, torch.Tensor), check).failures
     stops = [step.what for step in failure.history if step.what.startswith("… stops before")]

@@ -10,6 +10,7 @@ from typing import Any
 
 from rdt_conformance.bench.results import CellResult
 from rdt_conformance.exposures import EXPOSURE
+from rdt_conformance.power import PART
 from rdt_conformance.report import diagram, twins
 from rdt_conformance.report.charts import one_run
 from rdt_conformance.report.charts.marks import Chart, Missing, Table
@@ -306,7 +307,9 @@ class RunView:
             return ""
         runs, hits = (sum(entry[key] for entry in counted) for key in ("runs", "hits"))
         right = count(len({entry["transport"] for entry in counted}), "transport")
-        return f"Of {count(runs, 'run')} on {right} that are right, {hits or 'none'} called one of them broken."
+        short = sum(entry["runs"] for entry in counted if entry["profile"] == PART)
+        told = f" ({short} of them short: {PART} each)" if short else ""
+        return f"Of {count(runs, 'run')} on {right} that are right{told}, {hits or 'none'} called one of them broken."
 
     @staticmethod
     def caught(fault: Mapping[str, Any]) -> str:
