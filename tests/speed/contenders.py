@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import socket
 from abc import ABC, abstractmethod
@@ -23,6 +24,7 @@ from .source import (
     MemorySource,
     NixlSource,
     Peer,
+    SegmentSource,
     SocketSource,
     TransportSource,
     build,
@@ -167,6 +169,30 @@ class Memcpy(Floor):
         np.copyto(tensor.numpy(), self.expected[0].numpy())
 
 
+class SharedSegment(Floor):
+    """What shared memory takes at least: a copy in there by the source, and one out of there, if there are buffers."""
+
+    def __init__(self, peer: Peer, load: Load, options: Options) -> None:
+        super().__init__(peer, load, options)
+        self._clock = options.clock
+        self._source = peer.make(SegmentSource, self.load)
+        with open(peer.call(self._source, "path"), "r+b") as file:
+            self._segment = np.frombuffer(mmap.mmap(file.fileno(), self.load.size), np.uint8)
+
+    def before(self, turn: int) -> None:
+        self._packed = self.peer.call(self._source, "pack", turn, self._clock)
+
+    def move(self, turn: int) -> tuple[list[torch.Tensor], Stages]:
+        received, stages = super().move(turn)
+        return received, replace(stages, extract=self._packed)
+
+    def _into_memory(self) -> torch.Tensor:
+        return super()._into_memory() if self.buffers else torch.from_numpy(self._segment)
+
+    def fill(self, tensor: torch.Tensor) -> None:
+        np.copyto(tensor.numpy(), self._segment)
+
+
 class _Piece(ctypes.Structure):
     _fields_ = (("address", ctypes.c_void_p), ("size", ctypes.c_size_t))
 
@@ -276,6 +302,7 @@ class RawNixlAnew(Floor):
 
 FLOORS: dict[str, type[Floor]] = {
     "memcpy": Memcpy,
+    "segment": SharedSegment,
     "vm_readv": VmReadv,
     "socket": LoopbackSocket,
     "nixl": RawNixl,

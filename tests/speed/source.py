@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import mmap
 import multiprocessing
 import os
 import signal
@@ -27,6 +29,8 @@ CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 waits, but on a machine that is busy with other things it still tells how much there is to do."""
 PATIENCE_SECONDS = 60.0
 """How long any one step may take, on either side."""
+
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,27 @@ class MemorySource:
         stamp([self._bytes], turn)
 
 
+class SegmentSource(MemorySource):
+    """Copies them into a segment of shared memory."""
+
+    def __init__(self, load: Load) -> None:
+        super().__init__(load)
+        self._fd = os.memfd_create("rdt-speed")
+        os.ftruncate(self._fd, load.size)
+        self._segment = np.frombuffer(mmap.mmap(self._fd, load.size), np.uint8)
+
+    def path(self) -> str:
+        """Where the segment can be opened."""
+        return f"/proc/{os.getpid()}/fd/{self._fd}"
+
+    def pack(self, turn: int, clock: str) -> float:
+        """The seconds it took."""
+        self.stamp(turn)
+        start = CLOCKS[clock]()
+        np.copyto(self._segment, self._bytes.numpy())
+        return CLOCKS[clock]() - start
+
+
 class NixlSource(MemorySource):
     """Lets NIXL read them."""
 
@@ -163,9 +188,10 @@ class Peer:
     """A process that holds the sources, on these cores."""
 
     def __init__(self, cores: Collection[int]) -> None:
+        self.cores = cores
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_obey, args=(theirs, cores), daemon=True)
+        self._process = context.Process(target=_obey, args=(theirs, os.getpid(), cores), daemon=True)
         self._process.start()
         theirs.close()
         self._made = 0
@@ -218,8 +244,16 @@ class Peer:
         return value
 
 
-def _obey(pipe: Connection, cores: Collection[int]) -> None:
+def die_with(parent: int) -> None:
+    """Have this process killed when its parent ends, also while it is stopped and cannot see that."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _obey(pipe: Connection, parent: int, cores: Collection[int]) -> None:
     """Serve a `Peer` until it closes its end, or is gone."""
+    die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the measuring process, which then closes the pipe
     os.sched_setaffinity(0, cores)
     torch.set_num_threads(1)
