@@ -36,8 +36,8 @@ CAUGHT = [
     (CALLS, races.NumbersInTwoSteps, "self._next = number + 1"),
     (FIRST, races.LooksThenMakes, "self._objects = {}"),
     (FREES, races.CountsHoldersInTwoSteps, "self._holders[memory] = holders"),
-    (ABORTS, races.ForgetsAnAbortTooLate, " of races.py: "),
-    (ABORTS, races.AbortsWhoeverIsNext, " of races.py: "),
+    (ABORTS, races.ForgetsAnAbortTooLate, "… stops before line "),  # there are several, in two files
+    (ABORTS, races.AbortsWhoeverIsNext, "… stops before line "),
     (CALLS, races.HasOneLandingPlace, "return self._landed"),
     (OBJECTS_ANYHOW, ReadsItsOwnStore, ""),
     (ABORTS_ANYHOW, AbortKillsNextTransfer, ""),

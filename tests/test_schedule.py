@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -224,3 +225,24 @@ def test_threads_that_sleep_and_threads_that_do_not() -> None:
         run.set()
         thread.join()
         sleepers.close()
+
+
+def test_lanes_that_take_turns_share_a_processor_and_are_let_go_of(world: World) -> None:
+    threads = world._threads
+    assert threads is not None
+    started: list[threading.Thread] = []
+    over = threading.Event()
+
+    def processors() -> set[frozenset[int]]:
+        kept = [threading.current_thread(), *started, *(lane.thread for lane in threads.lanes())]
+        return {frozenset(os.sched_getaffinity(thread.native_id or 0)) for thread in kept}
+
+    anywhere = processors()
+    with world.in_order(Switches(), ()):
+        started.append(threading.Thread(target=over.wait))
+        started[0].start()
+        (shared,) = processors()
+        assert len(shared) == 1
+    assert processors() == anywhere
+    over.set()
+    started[0].join()

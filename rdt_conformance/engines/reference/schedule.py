@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rdt_conformance.engines.base import Lane
 from rdt_conformance.engines.reference.asleep import Sleepers
+from rdt_conformance.engines.reference.one_processor import OneProcessor
 from rdt_conformance.engines.reference.verbs import Verbs
 from rdt_conformance.engines.reference.waiting import ClockThread, waits
 
@@ -106,6 +107,7 @@ class Schedule:
         """Where user code runs meanwhile."""
         self._sleepers = Sleepers()
         self._over = False
+        self._processor = OneProcessor(lane.thread for lane in lanes.lanes())
 
     # --- the lanes' side ------------------------------------------------------------------------------------------
 
@@ -194,6 +196,7 @@ class Schedule:
             self._stops.clear()
         self.verbs.close()
         self._sleepers.close()
+        self._processor.end()
 
     def _come_to_rest(self) -> None:
         """Wait until every lane has stopped, or has nothing to do, or is asleep; and so has every verb."""
