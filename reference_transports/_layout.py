@@ -5,8 +5,11 @@ A tensor is a ``torch.Tensor`` or a ``numpy.ndarray``; both are treated alike, t
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import math
+import mmap
+import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -20,6 +23,11 @@ TensorMeta: TypeAlias = Sequence[tuple[tuple[int, ...], Any]]
 
 _MOST_BUFFERS = 1024
 """How many buffers the kernel takes in one ``readv``, ``writev``, ``sendmsg`` or ``recvmsg`` (Linux: ``IOV_MAX``)."""
+
+_LARGE = 4 << 20
+"""Bytes from which on numpy asks for huge pages."""
+_libc = ctypes.CDLL(None)
+_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 def describe(tensors: Sequence[Tensor], device_types: Collection[str] = ("cpu",)) -> list[Any]:
@@ -182,7 +190,7 @@ def landing(
     if target_buffers is None:
         return [
             # np.empty would turn the dtypes S0 and V0 into others.
-            torch.empty(shape, dtype=kind, device=device) if isinstance(kind, torch.dtype) else np.ndarray(shape, kind)
+            _empty(shape, kind, device) if isinstance(kind, torch.dtype) else np.ndarray(shape, kind)
             for shape, kind in tensor_meta
         ]
     if len(target_buffers) != len(tensor_meta):
@@ -199,6 +207,18 @@ def landing(
     # The bytes are about to change behind autograd's back.
     torch.autograd.graph.increment_version([each for each in target_buffers if isinstance(each, torch.Tensor)])
     return list(target_buffers)
+
+
+def _empty(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> torch.Tensor:
+    """A fresh tensor; a large one in huge pages, if the system has them: to fill it takes a third of the time.
+
+    That is what numpy does with its arrays, and torch only where ``THP_MEM_ALLOC_ENABLE=1``.
+    """
+    tensor = torch.empty(shape, dtype=dtype, device=device)
+    if tensor.is_cpu and tensor.nbytes >= _LARGE and sys.platform == "linux":
+        start = -(-tensor.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
+        _libc.madvise(start, tensor.data_ptr() + tensor.nbytes - start, mmap.MADV_HUGEPAGE)  # no more than a wish
+    return tensor
 
 
 def _is_writable_in_place(buffer: Tensor) -> bool:

@@ -146,7 +146,8 @@ class Floor(Contender):
         return [received], Stages(0.0, recv, 0.0)
 
     def _into_memory(self) -> torch.Tensor:
-        tensor = self.buffers[0] if self.buffers else torch.empty(self.load.size, dtype=torch.uint8)
+        # Of numpy, whose large arrays are in huge pages.
+        tensor = self.buffers[0] if self.buffers else torch.from_numpy(np.empty(self.load.size, np.uint8))
         self.fill(tensor)
         return tensor
 
