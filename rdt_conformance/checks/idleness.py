@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -108,7 +107,7 @@ def _look(processes: Sequence[Process]) -> dict[str, Look]:
 
 
 def _look_here(worker: Any) -> Look:
-    names = {thread.native_id: thread.name for thread in threading.enumerate()}
+    names = proc.python_names()
     ran: dict[str, float] = {}
     waited: dict[str, float] = {}
     told = proc.thread_seconds()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import threading
 from pathlib import Path
 from typing import NamedTuple
 
@@ -163,3 +164,8 @@ def name_of(pid_or_thread: int) -> str:
             return file.read().strip()
     except OSError:
         return ""
+
+
+def python_names() -> dict[int, str]:
+    """The names that the threads of this process have in Python, by their numbers."""
+    return {thread.native_id: thread.name for thread in threading.enumerate() if thread.native_id}

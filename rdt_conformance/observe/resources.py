@@ -159,7 +159,7 @@ class Watch:
         """What to call things in a message."""
         better: dict[int, str] = {}
         if kind == "threads":
-            better = {thread.native_id: thread.name for thread in threading.enumerate() if thread.native_id}
+            better = proc.python_names()
         elif kind == "sockets" and addresses:
             better = {connection.fd: _words(connection) for connection in self._process.net_connections("all")}
         return tuple(better.get(number) or text or f"{number} {proc.name_of(number)}" for number, text in things)

@@ -127,19 +127,6 @@ class SegmentSource(MemorySource):
         return CLOCKS[clock]() - start
 
 
-class NixlSource(MemorySource):
-    """Lets NIXL read them."""
-
-    def __init__(self, load: Load) -> None:
-        super().__init__(load)
-        self._agent = sleeping_agent()
-        self._agent.register_memory([self._bytes])
-
-    def introduce(self) -> bytes:
-        """What another agent has to know."""
-        return self._agent.get_agent_metadata()
-
-
 def sleeping_agent() -> Any:
     """One whose thread leaves the processors to others, as that of the transport that it is held against."""
     with sleeping_threads():
@@ -154,7 +141,7 @@ class AnewSource(MemorySource):
         self._agent = sleeping_agent()
 
     def introduce(self) -> bytes:
-        """How to reach this agent."""
+        """How to reach this agent, and what another one has to know of what it has registered."""
         return self._agent.get_agent_metadata()
 
     def offer(self, turn: int, clock: str) -> tuple[bytes, float]:
@@ -167,6 +154,14 @@ class AnewSource(MemorySource):
     def withdraw(self) -> None:
         """Take them back."""
         self._agent.deregister_memory(self._registered)
+
+
+class NixlSource(AnewSource):
+    """Lets NIXL read them; they are registered for good."""
+
+    def __init__(self, load: Load) -> None:
+        super().__init__(load)
+        self._agent.register_memory([self._bytes])
 
 
 class SocketSource(MemorySource):
