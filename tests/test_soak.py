@@ -17,8 +17,12 @@ from rdt_conformance.results import CheckResult, Series
 
 
 def levels(kind: str, counts: list[int], *, deaths: int = 0, sent: int = 0) -> list[Level]:
-    """Counts of one kind, with a hundred objects, and so many deaths and bytes, between each and the next."""
-    return [Level(float(n), 100 * n, sent * n, deaths * n, {kind: count}, {}) for n, count in enumerate(counts)]
+    """Counts of one kind, with a hundred objects, and so many deaths and bytes, between each and the next.
+
+    As many were there before the first count as come within three.
+    """
+    names = {kind: tuple(f"number {n}" for n in range(5))}
+    return [Level(float(n), 100 * n, sent * n, deaths * n, {kind: count}, names) for n, count in enumerate(counts, 3)]
 
 
 @pytest.mark.parametrize(
@@ -35,6 +39,20 @@ def levels(kind: str, counts: list[int], *, deaths: int = 0, sent: int = 0) -> l
         (f"{REGISTRATIONS} in X._known", [0, 200, 400, 600, 800, 1_000, 1_200, 1_400, 1_600], {}, True),
         (MEMORY, [n * 10 << 20 for n in range(9)], {"sent": 100 << 20}, False),
         (MEMORY, [n * 60 << 20 for n in range(9)], {"sent": 100 << 20}, True),
+        # On either side of each line that is drawn:
+        (MEMORY, [n * 49 << 20 for n in range(9)], {"sent": 100 << 20}, False),
+        (MEMORY, [n * 51 << 20 for n in range(9)], {"sent": 100 << 20}, True),
+        (MEMORY, [n << 17 for n in range(9)], {}, True),
+        (MEMORY, [(n << 17) - n for n in range(9)], {}, False),
+        (f"{REGISTRATIONS} in X._known", [0, 125, 250, 375, 500, 625, 750, 875, 999], {}, False),
+        (f"{REGISTRATIONS} in X._known", [0, 125, 250, 375, 500, 625, 750, 875, 1_000], {}, True),
+        ("sockets", [20, 23, 26, 29, 32, 36, 40, 43, 46], {"deaths": 1}, False),
+        ("sockets", [20, 23, 26, 29, 32, 36, 40, 43, 47], {"deaths": 1}, True),
+        ("memfds", [4, 4, 4, 5, 5, 5, 6, 6, 6, 7], {}, True),
+        ("memfds", [0, 3, 6, 8, 11, 14, 16, 17, 18, 20], {}, True),  # in the last third a quarter of what was before
+        ("memfds", [0, 3, 6, 8, 11, 14, 16, 17, 18, 19], {}, False),
+        ("memfds", [0, 3, 6, 8, 8, 8, 8, 11, 14, 16], {}, False),  # nothing in the second third
+        ("memfds", [0, 0, 0, 0, 3, 6, 8, 11, 14, 16], {}, False),  # nothing in the first
     ],
 )
 def test_what_leaks(kind: str, counts: list[int], options: dict[str, int], leaks: bool) -> None:
@@ -44,12 +62,14 @@ def test_what_leaks(kind: str, counts: list[int], options: dict[str, int], leaks
 
 def test_a_leak_is_told_in_objects() -> None:
     (leak,) = drift(levels("memfds", [4, 6, 8, 10, 12, 14, 16, 18, 20]))
-    assert leak.sentence == "open memory files grew from 4 to 20 over 800 cycles (one in every 50 cycles)"
+    grew = "open memory files grew from 4 to 20 over 800 cycles (one in every 50 cycles)"
+    assert leak.sentence == f"{grew}, e.g. number 2, number 3, number 4"
 
 
 def test_of_few_counts_nothing_is_told() -> None:
     with pytest.raises(ValueError, match="too few counts"):
         drift(levels("memfds", list(range(FEWEST_STEPS))))
+    assert drift(levels("memfds", list(range(FEWEST_STEPS + 1))))
 
 
 def test_series_travel() -> None:
