@@ -64,6 +64,16 @@ ELSEWHERE = {
         "docs/findings/ray-2.60-gpu.md",
         "--transport=ray:NAME --rdt-engine=cluster,ray --rdt-devices=cuda",
     ),
+    # Minutes or hours: they are started by hand.
+    "make power": ("Makefile", "-m tests.power"),
+    'python -m tests.power --runs=167 --profiles="a sixth of quick"': ("tests/power/__main__.py", "__main__"),
+    "python -m tests.power.histories": ("tests/power/histories.py", "__main__"),
+    "python -m tests.power.replays --number=20 --seed=2026": ("tests/power/replays.py", "__main__"),
+    "python -m tests.speed.figures shared-memory cross-memory tcp nixl inline": ("tests/speed/figures.py", "__main__"),
+    "pytest --transport=gloo --benchmark-only --rdt-engine=local --rdt-peers=raw:GLOO -k test_single_tensor": (
+        "tests/test_bench_plugin.py",
+        "--rdt-peers=",
+    ),
     "python tests/gpu/figures.py nccl abort cuda_ipc nixl memory ray --out=DIR": ("tests/gpu/figures.py", "__main__"),
 }
 """Commands that something else executes, or the same with other names: which file, and what stands in it there."""
