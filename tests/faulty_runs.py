@@ -15,7 +15,7 @@ from rdt_conformance.contract import Applies, Area, Clause, clause
 from rdt_conformance.coverage import all_checks
 from rdt_conformance.observe import drift
 from rdt_conformance.options import ENGINES, SOAK
-from reference_transports.faulty import NEEDS_CUDA, ONLY_IN_A_SOAK, RIGHT_IN_ONE_PROCESS, every_faulty
+from reference_transports.faulty import FILES, NEEDS_CUDA, ONLY_IN_A_SOAK, RIGHT_IN_ONE_PROCESS, every_faulty
 
 FAULTY = every_faulty()
 _ALL = {f"{transport.__module__}:{transport.__name__}": transport for transport in FAULTY}
@@ -79,6 +79,12 @@ def share(targets: list[str], of: int) -> list[str]:
     files = sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
     whole = _digest([path.read_text() for path in files])
     return [target for target in targets if int(_digest([whole, target]), 16) % of == 0]
+
+
+def remove_left_files() -> None:
+    """Remove what faulty transports leave behind in shared memory, as some do to be caught for it."""
+    for left in Path("/dev/shm").glob(f"{FILES}*"):
+        left.unlink(missing_ok=True)
 
 
 def part(seed: int, of: int) -> str:

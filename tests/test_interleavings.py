@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 import torch
@@ -32,18 +33,18 @@ ALL = (CALLS, FIRST, FREES, ABORTS, OBJECTS_ANYHOW, FREES_ANYHOW, ABORTS_ANYHOW)
 
 
 CAUGHT = [
-    (CALLS, races.RemembersWhatItReceives, "return super().recv_multiple_tensors(obj_id, self._metadata"),
-    (CALLS, races.NumbersInTwoSteps, "self._next = number + 1"),
-    (FIRST, races.LooksThenMakes, "self._objects = {}"),
-    (FREES, races.CountsHoldersInTwoSteps, "self._holders[memory] = holders"),
-    (ABORTS, races.ForgetsAnAbortTooLate, "… stops before line "),  # there are several, in two files
-    (ABORTS, races.AbortsWhoeverIsNext, "… stops before line "),
+    (CALLS, races.RemembersWhatItReceives, r"return super\(\).recv_multiple_tensors\(obj_id, self._metadata"),
+    (CALLS, races.NumbersInTwoSteps, r"self._next = number \+ 1"),
+    (FIRST, races.LooksThenMakes, r"self._objects = \{\}"),
+    (FREES, races.CountsHoldersInTwoSteps, r"self._holders\[memory\] = holders"),
+    (ABORTS, races.ForgetsAnAbortTooLate, r" of (races|socket_pull).py: "),  # there are several lines
+    (ABORTS, races.AbortsWhoeverIsNext, r" of (races|socket_pull).py: "),
     (CALLS, races.HasOneLandingPlace, "return self._landed"),
     (OBJECTS_ANYHOW, ReadsItsOwnStore, ""),
     (ABORTS_ANYHOW, AbortKillsNextTransfer, ""),
     (FREES_ANYHOW, FreesByAddress, ""),
 ]
-"""A check, a transport that it catches, and the line at which that is."""
+"""A check, a transport that it catches, and a pattern of the line at which that is."""
 
 
 @pytest.mark.parametrize(("check", "transport", "line"), CAUGHT)
@@ -51,7 +52,7 @@ def test_caught(check: str, transport: type[TensorTransportManager], line: str) 
     (failure,) = run_check(bench_of(transport, torch.Tensor), check).failures
     stops = [step.what for step in failure.history if step.what.startswith("… stops before")]
     assert len(stops) == (1 if line else 0)
-    assert line in "".join(stops)
+    assert re.search(line, "".join(stops))
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ def flags_of(address: int) -> set[str]:
 
 
 def test_large_fresh_memory_is_wished_in_huge_pages() -> None:
-    small, large = landing([((8,), torch.float32), ((3 << 20, 4), torch.bfloat16)])
-    assert (small.shape, large.shape, large.dtype) == ((8,), (3 << 20, 4), torch.bfloat16)
-    large.fill_(1).resize_(5 << 20, 4)  # it is torch's own memory
-    (again,) = landing([((16 << 20,), torch.uint8)])
-    assert ("hg" in flags_of(again.data_ptr() + (8 << 20))) == HUGE.exists()
+    small, large = landing([((8,), torch.float32), ((24 << 20, 4), torch.bfloat16)])  # too large to come from a heap
+    assert (small.shape, large.shape, large.dtype) == ((8,), (24 << 20, 4), torch.bfloat16)
+    assert ("hg" in flags_of(large.data_ptr() + large.nbytes // 2)) == HUGE.exists()
+    assert "hg" not in flags_of(small.data_ptr())
+    large.resize_(25 << 20, 4)  # it is torch's own memory

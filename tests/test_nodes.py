@@ -26,7 +26,7 @@ class OneNode(KnowsNodes):
             obj_id, tensor_transport_metadata, communicator_metadata, target_buffers
         )
 """
-CHECKS = "test_a_transfer_between_nodes or test_the_same_reference_twice"
+CHECKS = "test_a_transfer_between_nodes or test_a_produced_object_is_consumed or test_the_same_reference_twice"
 
 
 def test_a_transport_that_stays_on_its_node_and_says_so(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_a_transport_that_stays_on_its_node_and_says_so(tmp_path: Path) -> None:
     run = run_suite(tmp_path, "mine.py:OneNode", *options, seconds=240)
     assert not run.broken(), run.printed
     results = {clause["id"]: clause["results"] for clause in run.report["clauses"]}
-    for clause in ("L13", "R8"):
+    for clause in ("L1", "L13", "R8"):
         assert {result["engine"]: result["status"] for result in results[clause]} == {
             "cluster": "pass",
             "ray": "pass",

@@ -228,21 +228,25 @@ def test_threads_that_sleep_and_threads_that_do_not() -> None:
 
 
 def test_lanes_that_take_turns_share_a_processor_and_are_let_go_of(world: World) -> None:
+    anywhere = os.sched_getaffinity(0)
+    assert len(anywhere) > 1, "with one processor there is nothing to see"
     threads = world._threads
     assert threads is not None
-    started: list[threading.Thread] = []
     over = threading.Event()
+    bystander, started = (threading.Thread(target=over.wait, daemon=True) for _ in range(2))
+    bystander.start()
+    lanes = [lane.thread for lane in threads.lanes()]
+    os.sched_setaffinity(lanes[0].native_id or 0, {min(anywhere)})  # its own choice
 
-    def processors() -> set[frozenset[int]]:
-        kept = [threading.current_thread(), *started, *(lane.thread for lane in threads.lanes())]
-        return {frozenset(os.sched_getaffinity(thread.native_id or 0)) for thread in kept}
+    def allowed(*those: threading.Thread) -> list[set[int]]:
+        return [os.sched_getaffinity(thread.native_id or 0) for thread in those]
 
-    anywhere = processors()
+    before = allowed(threading.current_thread(), *lanes)
     with world.in_order(Switches(), ()):
-        started.append(threading.Thread(target=over.wait))
-        started[0].start()
-        (shared,) = processors()
-        assert len(shared) == 1
-    assert processors() == anywhere
+        started.start()
+        one, *others = allowed(threading.current_thread(), started, *lanes)
+        assert len(one) == 1 and others == [one] * len(others)
+        assert allowed(bystander) == [anywhere]
+    assert allowed(threading.current_thread(), *lanes) == before
+    assert allowed(bystander, started) == [anywhere] * 2
     over.set()
-    started[0].join()

@@ -28,7 +28,6 @@ from rdt_conformance.engines.ray_session import RaySession
 from rdt_conformance.options import SOAK
 from rdt_conformance.power import PART, Tally, load, save
 from rdt_conformance.words import count
-from reference_transports.faulty import FILES
 
 GOOD = ("inline", "shared-memory", "cross-memory", "socket-pull", "tcp", "gloo")
 
@@ -53,8 +52,7 @@ def main() -> None:
             done.result()
             save(tallies)
             print(f"{number}/{len(missing)} {_told(tally)}", flush=True)
-    for left in Path("/dev/shm").glob(f"{FILES}*"):
-        left.unlink(missing_ok=True)
+    faulty_runs.remove_left_files()
     known = {*faulty_runs.TARGETS, *faulty_runs.SOAK_TARGETS, *GOOD}
     save({key: tallies[key] for key in tallies if key[0] in known})
 

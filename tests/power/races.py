@@ -2,16 +2,17 @@
 
     python -m tests.power.races --seeds=5 --rounds=2000
 
-A round is one play of what a check of interleavings does. With chosen orders, and small examples drawn by the seed, the
-check is as the suite runs it. With free threads it is the same check, whose body is played again and again while the
-system switches between the threads as it likes. Printed is the median over the seeds of the rounds up to the first that
-broke the clause, or how many seeds broke nothing in so many rounds.
+A round is one play of what a check of interleavings does. With chosen orders, and examples drawn by the seed, the check
+is as the suite runs it. With free threads each of its examples is played five times, and the whole check again and
+again with other seeds, while the system switches between the threads as it likes. Printed is the median over the seeds
+of the rounds up to the first that broke the clause, or in how many rounds none did.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -31,6 +32,9 @@ from rdt_conformance.checks import check
 from rdt_conformance.checks.case import Case
 from rdt_conformance.checks.verdicts import Broken
 from rdt_conformance.engines.reference.schedule import Order
+
+_PLAYS = 5
+"""Of each example, with free threads."""
 
 
 class Count:
@@ -63,45 +67,66 @@ def main() -> None:
     options = parser.parse_args()
     print("| race | check | rounds, chosen orders | rounds, free threads |\n| --- | --- | --- | --- |")
     for name, transport, _ in CAUGHT:
-        chosen = [_rounds(name, transport, seed, None) for seed in range(1, options.seeds + 1)]
-        free = [_rounds(name, transport, seed, options.rounds) for seed in range(1, options.seeds + 1)]
+        chosen = [_chosen(name, transport, seed) for seed in range(1, options.seeds + 1)]
+        free = [_free(name, transport, seed, options.rounds) for seed in range(1, options.seeds + 1)]
         print(f"| `{transport.__name__}` | `{name}` | {_told(chosen)} | {_told(free)} |", flush=True)
 
 
-def _told(rounds: list[int | None]) -> str:
-    met = [each for each in rounds if each is not None]
-    never = f"{len(rounds) - len(met)} of {len(rounds)} seeds met nothing" if len(met) < len(rounds) else ""
-    return "; ".join(part for part in (f"{median(met):g}" if met else "", never) if part)
+def _told(counts: list[Count]) -> str:
+    met = [count.until_broken for count in counts if count.until_broken is not None]
+    never = [count.rounds for count in counts if count.until_broken is None]
+    told = [f"{median(met):g}"] if met else []
+    if never:
+        told.append(f"not met by {len(never)} of {len(counts)} seeds, in {min(never)} rounds each")
+    return "; ".join(told)
 
 
-def _rounds(name: str, transport: type[Any], seed: int, free: int | None) -> int | None:
-    """Until it was broken, or None. `free`: so many rounds at most, with free threads."""
+def _chosen(name: str, transport: type[Any], seed: int) -> Count:
+    """As the suite does it."""
     count = Count()
-    spec = check_named(name).__rdt_check__
-    again = check(*spec.clauses, interleaves=True)(count.counting(spec.body))
-    bench = bench_of(transport, torch.Tensor)
-    bench.seed = seed
-    bench.budget = dataclasses.replace(bench.budget, shrink_seconds=0.0)
     with pytest.MonkeyPatch.context() as patch:
         in_order = Case.in_order
 
         def counted(self: Case, order: Order) -> AbstractContextManager[None]:
             count.rounds += 1
-            return in_order(self, order) if free is None else nullcontext()
+            return in_order(self, order)
 
         patch.setattr(Case, "in_order", counted)
-        if free is not None:
-            bench.budget = dataclasses.replace(bench.budget, examples=free, seconds=60.0)
+        _play(name, transport, seed, count)
+    return count
 
-            def repeated(self: Case) -> Iterator[None]:
-                for _ in range(free // 20):
-                    if count.rounds < free:
-                        self.world.history.clear()
-                        yield None
 
-            patch.setattr(Case, "interruptions", repeated)
-        run_check(bench, again)
-    return count.until_broken
+def _free(name: str, transport: type[Any], seed: int, rounds: int) -> Count:
+    """Until it was broken, or for so many rounds."""
+    count = Count()
+
+    def some(case: Case) -> Iterator[None]:
+        for _ in range(_PLAYS):
+            case.world.history.clear()
+            yield None
+
+    def free(case: Case, order: Order) -> AbstractContextManager[None]:
+        count.rounds += 1
+        return nullcontext()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Case, "in_order", free)
+        patch.setattr(Case, "interruptions", some)
+        for turn in itertools.count():
+            if count.until_broken is not None or count.rounds >= rounds:
+                return count
+            _play(name, transport, 1_000 * seed + turn, count)
+    raise AssertionError("it never ends otherwise")
+
+
+def _play(name: str, transport: type[Any], seed: int, count: Count) -> None:
+    spec = check_named(name).__rdt_check__
+    again = check(*spec.clauses, interleaves=True)(count.counting(spec.body))
+    bench = bench_of(transport, torch.Tensor)
+    bench.seed = seed
+    bench.budget = dataclasses.replace(bench.budget, shrink_seconds=0.0)
+    run_check(bench, again)
+    bench.close()
 
 
 if __name__ == "__main__":

@@ -31,24 +31,26 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the draw")
     options = parser.parse_args()
     drawn = random.Random(options.seed).sample(sorted(faulty_runs.TARGETS), options.number)
-    again = [_shown_again(target) for target in drawn]
-    print(f"{sum(again)} of {len(again)} shown again")
+    found = [_shown_again(target) for target in drawn]
+    faulty_runs.remove_left_files()
+    failed = [again for again in found if again is not None]
+    print(f"{len(failed)} of {len(found)} failed at once; of these {sum(failed)} were shown again by their command")
 
 
-def _shown_again(target: str) -> bool:
+def _shown_again(target: str) -> bool | None:
+    """None: there was no failure to show again."""
     broken = faulty_runs.broken_by(target).id
     engine = faulty_runs.engine_of(target)
     with tempfile.TemporaryDirectory() as folder:
         profile = faulty_runs.needed_profile(target)
-        options = f"--rdt-profile={profile} --rdt-engine={engine} --rdt-clause={broken}"
+        options = f"--rdt-profile={profile} --rdt-engine={engine} --rdt-seed=1 --rdt-clause={broken}"
         printed = _shell(f"pytest --transport={target} {options}", folder)
         commands = re.findall(r"^ *(?:replay: +)?(pytest --transport=\S.* --rdt-replay=\S+)$", printed, re.M)
         replay = _shell(commands[0], folder) if commands else ""
-    same = re.search(rf"^{broken} (MUST|SHOULD) broken", replay, re.M) is not None
-    print(f"{target} ({engine}): {broken} {'shown again' if same else 'NOT shown again'}", flush=True)
-    if not same:
-        print(f"{printed if not commands else replay}", flush=True)
-    return same
+    again = re.search(rf"^{broken} (MUST|SHOULD) broken", replay, re.M) is not None
+    told = ("shown again" if again else f"NOT shown again:\n{replay}") if commands else f"did not fail:\n{printed}"
+    print(f"{target} ({engine}): {broken} {told}", flush=True)
+    return again if commands else None
 
 
 def _shell(command: str, folder: str) -> str:

@@ -5,8 +5,9 @@
 Source and receiver are two processes, without Ray; those of the other transport are stopped while it is not its turn.
 The contenders take turns, of two cycles of which the second counts, in an order that is drawn anew for each round, so
 that whatever else the machine does meets them all. A ratio is the median of the rounds' own ratios, with its 95 %
-bootstrap interval; above 1 the transport is the faster one. What counts is extract + recv: for a one-sided
-transport fetch and wait, for a two-sided one the receiver's wall time of a send and recv that start together.
+bootstrap interval, and the other's own median time; above 1 the transport is the faster one. What counts is extract +
+recv: for a one-sided transport fetch and wait, for a two-sided one the receiver's wall time of a send and recv that
+start together.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from .apart import Apart
 from .contenders import FLOORS, Contender, Options, Stages, Transport
 from .source import CLOCKS, Load, Peer
+from .stopped import Stopped
 
 FEWEST_PAIRS = 30
 HEAD = (
-    "   size tensors buffers |    median    GB/s |     x floor            |     x peer             |"
+    "   size tensors buffers |    median    GB/s |     x floor                          |"
+    "     x peer                           |"
     "   extract       recv         gc"
 )
 
@@ -99,15 +101,19 @@ def _in_bytes(size: int) -> str:
 def _cell(options: argparse.Namespace, peer: Peer, load: Load, how: Options) -> str:
     """A row of the table."""
     with ExitStack() as stack:
-        contenders: list[Contender | Apart] = [Transport(options.transport, peer, load, how)]
-        if options.floor == "one":
-            contenders.append(Transport(options.transport, peer, replace(load, count=1), how))
-        else:
-            contenders.append(FLOORS[options.floor](peer, load, how))
-        if options.peer:
-            contenders.append(Apart(options.peer, peer.cores, load, how))
-        for contender in contenders:
+        contenders: list[Contender | Stopped] = []
+
+        def enter(contender: Contender | Stopped) -> None:
             stack.callback(contender.close)
+            contenders.append(contender)
+
+        enter(Transport(options.transport, peer, load, how))
+        if options.floor == "one":
+            enter(Transport(options.transport, peer, replace(load, count=1), how))
+        else:
+            enter(FLOORS[options.floor](peer, load, how))
+        if options.peer:
+            enter(Stopped(options.peer, peer.cores, load, how))
         rounds = _rounds(contenders, options)
     own, *others = zip(*rounds, strict=True)
     median = float(np.median([stages.total for stages in own]))
@@ -115,7 +121,7 @@ def _cell(options: argparse.Namespace, peer: Peer, load: Load, how: Options) -> 
     return " | ".join(
         [
             f"{_in_seconds(median)} {load.size / median / 1e9:7.3f}",
-            *(f"{ratio:<22}" for ratio in [*ratios, ""][:2]),
+            *(f"{ratio:<36}" for ratio in [*ratios, ""][:2]),
             " ".join(
                 _in_seconds(float(np.median([getattr(stages, name) for stages in own])))
                 for name in ("extract", "recv", "gc")
@@ -124,7 +130,7 @@ def _cell(options: argparse.Namespace, peer: Peer, load: Load, how: Options) -> 
     )
 
 
-def _rounds(contenders: Sequence[Contender | Apart], options: argparse.Namespace) -> list[list[Stages]]:
+def _rounds(contenders: Sequence[Contender | Stopped], options: argparse.Namespace) -> list[list[Stages]]:
     """What each contender took in each round."""
     draw = np.random.default_rng(options.seed)
     turns = itertools.count(1)
@@ -150,7 +156,8 @@ def _ratio(own: Sequence[Stages], other: Sequence[Stages], seed: int) -> str:
     logs = np.log([theirs.total / ours.total for ours, theirs in zip(own, other, strict=True)])
     drawn = np.random.default_rng(seed).integers(0, len(logs), (4000, len(logs)))
     low, high = np.quantile(np.median(logs[drawn], axis=1), (0.025, 0.975))
-    return f"{np.exp(np.median(logs)):6.3f} [{np.exp(low):.3f}, {np.exp(high):.3f}]"
+    theirs = float(np.median([stages.total for stages in other]))
+    return f"{np.exp(np.median(logs)):6.3f} [{np.exp(low):.3f}, {np.exp(high):.3f}] of {_in_seconds(theirs)}"
 
 
 def _in_seconds(seconds: float) -> str:

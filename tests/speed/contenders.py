@@ -63,7 +63,7 @@ class Options:
 
 @lru_cache(maxsize=2)
 def _buffers_for(load: Load) -> list[torch.Tensor]:
-    """Where all contenders receive."""
+    """Where all contenders of a process receive."""
     return [torch.zeros_like(tensor) for tensor in tensors_of(load)]
 
 

@@ -31,7 +31,13 @@ FIGURES = {
 def main() -> None:
     """Measure one after the other."""
     parser = argparse.ArgumentParser(prog="python -m tests.speed.figures", description=__doc__)
-    parser.add_argument("transports", nargs="*", metavar="TRANSPORT", help=f"of {', '.join(FIGURES)}; else all of them")
+    parser.add_argument(
+        "transports",
+        nargs="*",
+        metavar="TRANSPORT",
+        choices=[*FIGURES, []],
+        help=f"of {', '.join(FIGURES)}; else all of them",
+    )
     for transport in parser.parse_args().transports or FIGURES:
         for options in FIGURES[transport]:
             subprocess.run([sys.executable, "-m", "tests.speed", transport, *options.split()], check=True)

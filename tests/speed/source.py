@@ -46,7 +46,8 @@ class Load:
 def tensors_of(load: Load) -> list[torch.Tensor]:
     """Random bytes, the same in every process; each tensor in memory of its own.
 
-    All contenders share them: where in the machine's memory something lies can make a difference of a fifth.
+    The contenders in a process share them: where in the machine's memory something lies can make a difference of a
+    fifth.
     """
     flat = torch.from_numpy(np.random.default_rng(load.seed).integers(0, 256, load.size, np.uint8))
     return [part.clone() for part in flat.tensor_split(load.count)]
@@ -111,13 +112,13 @@ class SegmentSource(MemorySource):
 
     def __init__(self, load: Load) -> None:
         super().__init__(load)
-        self._fd = os.memfd_create("rdt-speed")
-        os.ftruncate(self._fd, load.size)
-        self._segment = np.frombuffer(mmap.mmap(self._fd, load.size), np.uint8)
+        self._file = os.fdopen(os.memfd_create("rdt-speed"), "r+b")
+        self._file.truncate(load.size)
+        self._segment = np.frombuffer(mmap.mmap(self._file.fileno(), load.size), np.uint8)
 
     def path(self) -> str:
         """Where the segment can be opened."""
-        return f"/proc/{os.getpid()}/fd/{self._fd}"
+        return f"/proc/{os.getpid()}/fd/{self._file.fileno()}"
 
     def pack(self, turn: int, clock: str) -> float:
         """The seconds it took."""

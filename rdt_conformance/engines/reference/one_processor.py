@@ -17,35 +17,39 @@ class OneProcessor:
     """Keeps the calling thread and some others where the caller is now, until it is told to let go of them.
 
     Only where the system can do that (Linux), and there is more than one. Threads that these start meanwhile are kept
-    there as well, and let go of with them; all others stay as they are.
+    there as well, and let go of with them; all others stay as they are. A process that they start stays there.
     """
 
     def __init__(self, threads: Iterable[Thread]) -> None:
-        self._allowed = os.sched_getaffinity(0) if sys.platform == "linux" else set()
+        self._before: dict[int, set[int]] = {}  # of each thread that is kept, where it was allowed
         self._one: set[int] = set()
         self._others: set[int] = set()
-        if len(self._allowed) > 1:
-            self._one = {ctypes.CDLL(None).sched_getcpu()} & self._allowed
-        if self._one:
-            self._others = self._kept()
-            for task in (0, *(thread.native_id or 0 for thread in threads)):
-                self._keep(task, self._one)
+        self._allowed = os.sched_getaffinity(0) if sys.platform == "linux" else set()
+        if len(self._allowed) < 2:
+            return
+        self._one = {ctypes.CDLL(None).sched_getcpu()} & self._allowed
+        self._others = self._tasks_there()
+        for task in (0, *(thread.native_id or 0 for thread in threads)):
+            with suppress(OSError):  # it has ended
+                self._before[task] = os.sched_getaffinity(task)
+                os.sched_setaffinity(task, self._one)
 
     def end(self) -> None:
-        """Let them run anywhere again."""
-        for task in self._kept() - self._others if self._one else ():
-            self._keep(task, self._allowed)
+        """Let them run where they could before, and whatever they have started where the caller can."""
+        for task, allowed in self._before.items():
+            with suppress(OSError):  # it has ended
+                os.sched_setaffinity(task, allowed)
+        # One that had been about to start another may have done so since: look until there is none.
+        while self._before and (started := self._tasks_there() - self._others):
+            for task in started:
+                with suppress(OSError):  # it has ended
+                    os.sched_setaffinity(task, self._allowed)
 
-    def _kept(self) -> set[int]:
-        """The threads of this process that may only run there."""
-        kept = set()
+    def _tasks_there(self) -> set[int]:
+        """The threads of this process that may run there and nowhere else."""
+        there = set()
         for task in map(int, os.listdir(_TASKS)):
             with suppress(OSError):  # it has ended
                 if os.sched_getaffinity(task) == self._one:
-                    kept.add(task)
-        return kept
-
-    @staticmethod
-    def _keep(task: int, processors: set[int]) -> None:
-        with suppress(OSError):  # it has ended
-            os.sched_setaffinity(task, processors)
+                    there.add(task)
+        return there

@@ -194,9 +194,9 @@ class Schedule:
             for stop in self._stops.values():
                 stop.turn.set()
             self._stops.clear()
+        self._processor.end()
         self.verbs.close()
         self._sleepers.close()
-        self._processor.end()
 
     def _come_to_rest(self) -> None:
         """Wait until every lane has stopped, or has nothing to do, or is asleep; and so has every verb."""

@@ -8,6 +8,7 @@ import os
 import signal
 import traceback
 from collections.abc import Collection
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -17,7 +18,7 @@ from .contenders import Options, Stages, Transport
 from .source import PATIENCE_SECONDS, Load, Peer, die_with
 
 
-class Apart:
+class Stopped:
     """A transport, measured by a process that is stopped between its turns, and so is its source's."""
 
     def __init__(self, target: str, cores: Collection[int], load: Load, options: Options) -> None:
@@ -26,7 +27,12 @@ class Apart:
         self._process = context.Process(target=_measure, args=(theirs, os.getpid(), target, cores, load, options))
         self._process.start()
         theirs.close()
-        self._pids: list[int] = self._answer()
+        self._pids = [self._process.pid or 0]
+        try:
+            self._pids = self._answer()
+        except BaseException:
+            self.kill()
+            raise
         self._send(signal.SIGSTOP)
 
     def cycle(self, turn: int, thorough: bool) -> Stages:
@@ -44,12 +50,17 @@ class Apart:
         self._pipe.close()
         self._process.join(PATIENCE_SECONDS)
         if self._process.is_alive():
-            self._send(signal.SIGKILL)
-            self._process.join()
+            self.kill()
+
+    def kill(self) -> None:
+        """End them, whatever they are doing."""
+        self._send(signal.SIGKILL)
+        self._process.join()
 
     def _send(self, number: int) -> None:
         for pid in self._pids if self._process.is_alive() else ():
-            os.kill(pid, number)
+            with suppress(ProcessLookupError):  # the source's process dies with the other
+                os.kill(pid, number)
 
     def _answer(self) -> Any:
         if not self._pipe.poll(PATIENCE_SECONDS):
@@ -63,6 +74,7 @@ class Apart:
 def _measure(pipe: Connection, parent: int, target: str, cores: Collection[int], load: Load, options: Options) -> None:
     """Do a cycle for each message, until the other end is closed."""
     die_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that measures
     torch.set_num_threads(1)
     peer = Peer(cores)
     try:
