@@ -1,8 +1,8 @@
 """Every faulty transport is caught, by the check of the clause that it is named for, and each run ends by itself.
 
-Some need processes of their own, or took seconds when they went on record. Of these, every sixth is tried here, another
-sixth with each change, besides those whose text or whose checks have changed since ``reports/power.json`` was made. That
-record is of runs of all of them, and `test_power` demands that it is up to date.
+Some need processes of their own, or took seconds when they went on record. Of these, every sixth is tried here,
+another sixth with each change, besides those whose text or whose checks have changed since ``reports/power.json`` was
+made. That record is of runs of all of them, and `test_power` demands that it is up to date.
 """
 
 from __future__ import annotations
