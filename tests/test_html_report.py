@@ -18,8 +18,10 @@ from made_reports import forge, passing, write
 
 from rdt_conformance import cli
 from rdt_conformance.contract import CLAUSES
+from rdt_conformance.power import PART
 from rdt_conformance.report import folder, html, json_report
 from rdt_conformance.report.saving import ReportProblem
+from rdt_conformance.report.view import RunView
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 
@@ -195,6 +197,21 @@ def test_a_run_in_one_column_says_so_in_words(tmp_path: Path) -> None:
     text = RUNS["no_failures"](tmp_path).read_text(encoding="utf-8")
     assert "None: no clause was found broken." in text
     assert "None were run." in text
+
+
+def test_runs_on_good_transports_are_counted_and_short_ones_are_told_apart(tmp_path: Path) -> None:
+    document = json_report.read(write(tmp_path, passing()))
+    whole = {"transport": "inline", "profile": "quick", "engine": "local", "runs": 3, "hits": 0, "seconds": 20.0}
+    short = whole | {"profile": PART, "runs": 40, "transport": "tcp"}
+    told = {0: "none", 2: "2"}
+    for hits, said in told.items():
+        document["alarms"] = [whole, short | {"hits": hits}]
+        assert RunView(document).alarms == (
+            "Of 43 runs on 2 transports that are right (40 of them short: a sixth of quick each), "
+            f"{said} called one of them broken."
+        )
+    document["alarms"] = [whole]
+    assert RunView(document).alarms == "Of 3 runs on 1 transport that are right, none called one of them broken."
 
 
 def test_every_chart_has_its_words_and_its_numbers(tmp_path: Path) -> None:

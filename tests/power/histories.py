@@ -4,7 +4,7 @@
 
 A failure shows two things, each made as small as it gets: what the check chose (the example), and the history that led
 there: calls into the transport, and where they were stopped. Both are counted in lines. Of a transport with several
-failures of its clause the first one counts, as it is the first to be read.
+failures of its clause the one with the shortest history counts.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def _lengths(target: str) -> tuple[int, int] | None:
     ]
     if not failures:
         return None
-    return len(failures[0]["example"]), len(failures[0]["history"])
+    shortest = min(failures, key=lambda failure: len(failure["history"]))
+    return len(shortest["example"]), len(shortest["history"])
 
 
 if __name__ == "__main__":
