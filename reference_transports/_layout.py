@@ -26,8 +26,8 @@ _MOST_BUFFERS = 1024
 
 _LARGE = 4 << 20
 """Bytes from which on numpy asks for huge pages."""
-_libc = ctypes.CDLL(None)
-_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_madvise = ctypes.CDLL(None).madvise
+_madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 def describe(tensors: Sequence[Tensor], device_types: Collection[str] = ("cpu",)) -> list[Any]:
@@ -217,8 +217,13 @@ def _empty(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> torch.Ten
     tensor = torch.empty(shape, dtype=dtype, device=device)
     if tensor.is_cpu and tensor.nbytes >= _LARGE and sys.platform == "linux":
         start = -(-tensor.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
-        _libc.madvise(start, tensor.data_ptr() + tensor.nbytes - start, mmap.MADV_HUGEPAGE)  # no more than a wish
+        advise(start, tensor.data_ptr() + tensor.nbytes - start, mmap.MADV_HUGEPAGE)
     return tensor
+
+
+def advise(address: int, size: int, advice: int) -> None:
+    """Tell the kernel something about memory, from the start of a page on; it need not understand."""
+    _madvise(address, size, advice)
 
 
 def _is_writable_in_place(buffer: Tensor) -> bool:

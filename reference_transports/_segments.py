@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Generic, Protocol, TypeVar
 
-from reference_transports._layout import TensorMeta, sizes
+from reference_transports._layout import TensorMeta, advise, sizes
 
 TOKEN_BYTES = 16
 _PAGE = mmap.PAGESIZE
@@ -43,8 +43,6 @@ _map.restype = ctypes.c_void_p
 _map.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 _unmap = _libc.munmap
 _unmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-_advise = _libc.madvise
-_advise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _FAILED = ctypes.c_void_p(-1).value
 
 
@@ -79,7 +77,7 @@ class Mapping:
 
     def advise(self, advice: int) -> None:
         """Tell the kernel, which need not understand."""
-        _advise(self.address, self.size, advice)
+        advise(self.address, self.size, advice)
 
     @property
     def __array_interface__(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import os
+from collections.abc import Set
 from pathlib import Path
 
 from suite_run import ROOT, SuiteRun, run_suite_forked
@@ -81,9 +82,14 @@ def share(targets: list[str], of: int) -> list[str]:
     return [target for target in targets if int(_digest([whole, target]), 16) % of == 0]
 
 
-def remove_left_files() -> None:
-    """Remove what faulty transports leave behind in shared memory, as some do to be caught for it."""
-    for left in Path("/dev/shm").glob(f"{FILES}*"):
+def left_files() -> set[Path]:
+    """What faulty transports have left behind in shared memory, as some do to be caught for it."""
+    return set(Path("/dev/shm").glob(f"{FILES}*"))
+
+
+def remove_left_files(besides: Set[Path] = frozenset()) -> None:
+    """Remove these, but for some."""
+    for left in left_files() - besides:
         left.unlink(missing_ok=True)
 
 

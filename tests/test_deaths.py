@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -53,6 +54,14 @@ class CrashesLater(InlineTransport):
             ctypes.string_at(0)
 
 
+class EndsItsProcess(InlineTransport):
+    """Ends without a word where an object that is not small is freed."""
+
+    def garbage_collect(self, obj_id: str, tensor_transport_meta: Any, tensors: list[torch.Tensor]) -> None:
+        if sum(tensor.nbytes for tensor in tensors) >= 256:
+            os._exit(3)
+
+
 @pytest.fixture(scope="module")
 def engines() -> Iterator[Engines]:
     engines = Engines()
@@ -73,6 +82,14 @@ def _actor(bench: Bench) -> tuple[Any, psutil.Process]:
     assert process is not None
     bench.release(world, again=True)
     return host.handle("actor1"), process
+
+
+def test_a_process_that_ends_while_objects_are_freed_is_a_failure(engines: Engines) -> None:
+    bench = _bench(engines, EndsItsProcess)
+    (failure,) = run_check(bench, one_object_arrives).failures
+    bench.close()
+    assert failure.clause == "L1"
+    assert "ended while what the example had made was freed, and nobody had ended it" in failure.happened
 
 
 @pytest.mark.parametrize(

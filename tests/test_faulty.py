@@ -11,12 +11,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from faulty_runs import TARGETS, broken_by, engine_of, needed_profile, run_checks, share, text_of
+from faulty_runs import (
+    TARGETS,
+    broken_by,
+    engine_of,
+    left_files,
+    needed_profile,
+    remove_left_files,
+    run_checks,
+    share,
+    text_of,
+)
 
 from rdt_conformance import power
 from rdt_conformance.contract import Area, Level, clause
 from rdt_conformance.engines.ray_session import RaySession
-from reference_transports.faulty import FAULTY, FILES, RIGHT_IN_ONE_PROCESS
+from reference_transports.faulty import FAULTY, RIGHT_IN_ONE_PROCESS
 
 LONG = 4.0
 """Seconds of a run, its start included: most take two."""
@@ -48,10 +58,9 @@ def ray() -> Iterator[RaySession]:
 @pytest.fixture
 def no_files_stay() -> Iterator[None]:
     """What is caught leaving files behind shall not do it for good."""
-    before = set(Path("/dev/shm").glob(f"{FILES}*"))
+    before = left_files()
     yield
-    for left in set(Path("/dev/shm").glob(f"{FILES}*")) - before:
-        left.unlink(missing_ok=True)
+    remove_left_files(besides=before)
 
 
 @pytest.mark.parametrize("target", TRIED)

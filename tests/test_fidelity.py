@@ -279,9 +279,9 @@ def study(engines: Engines, request: pytest.FixtureRequest) -> Iterator[Study]:
 
 @pytest.mark.parametrize("study", [InlineTransport, TcpTransport], ids=["inline", "tcp"], indirect=True)
 def test_the_reference_does_what_ray_does(study: Study) -> None:
-    findings = study.compare(itertools.islice(programs(3, study.traits), 4), seconds=60)
+    findings = study.compare(itertools.islice(programs(3, study.traits), 8), seconds=60)
     assert not findings.differences, [str(difference) for difference in findings.differences]
-    assert findings.programs == 4
+    assert findings.programs == 8
     study.check_limits(findings)
     assert not findings.limits_gone
     assert len(findings.limits) == sum(limit.applies(study.traits) for limit in LIMITS)

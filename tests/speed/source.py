@@ -232,12 +232,17 @@ class Peer:
         return self._answer()
 
     def _answer(self) -> Any:
-        if not self._pipe.poll(PATIENCE_SECONDS):
-            raise TimeoutError(f"the source has not answered within {PATIENCE_SECONDS:.0f} s")
-        value, problem = self._pipe.recv()
-        if problem:
-            raise RuntimeError(f"in the source: {problem}")
-        return value
+        return answer(self._pipe, "the source")
+
+
+def answer(pipe: Connection, who: str) -> Any:
+    """What the process at the other end says: a value, or what went wrong there."""
+    if not pipe.poll(PATIENCE_SECONDS):
+        raise TimeoutError(f"{who} has not answered within {PATIENCE_SECONDS:.0f} s")
+    value, problem = pipe.recv()
+    if problem:
+        raise RuntimeError(f"in {who}: {problem}")
+    return value
 
 
 def die_with(parent: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from .contenders import Options, Stages, Transport
-from .source import PATIENCE_SECONDS, Load, Peer, die_with
+from .source import PATIENCE_SECONDS, Load, Peer, answer, die_with
 
 
 class Stopped:
@@ -63,12 +63,7 @@ class Stopped:
                 os.kill(pid, number)
 
     def _answer(self) -> Any:
-        if not self._pipe.poll(PATIENCE_SECONDS):
-            raise TimeoutError(f"no answer within {PATIENCE_SECONDS:.0f} s")
-        value, problem = self._pipe.recv()
-        if problem:
-            raise RuntimeError(f"in its own process: {problem}")
-        return value
+        return answer(self._pipe, "its own process")
 
 
 def _measure(pipe: Connection, parent: int, target: str, cores: Collection[int], load: Load, options: Options) -> None:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from threading import Thread
 
 _TASKS = "/proc/self/task"
+_libc = ctypes.CDLL(None)
 
 
 class OneProcessor:
@@ -27,7 +28,7 @@ class OneProcessor:
         self._allowed = os.sched_getaffinity(0) if sys.platform == "linux" else set()
         if len(self._allowed) < 2:
             return
-        self._one = {ctypes.CDLL(None).sched_getcpu()} & self._allowed
+        self._one = {_libc.sched_getcpu()} & self._allowed
         self._others = self._tasks_there()
         for task in (0, *(thread.native_id or 0 for thread in threads)):
             with suppress(OSError):  # it has ended
@@ -39,11 +40,14 @@ class OneProcessor:
         for task, allowed in self._before.items():
             with suppress(OSError):  # it has ended
                 os.sched_setaffinity(task, allowed)
-        # One that had been about to start another may have done so since: look until there is none.
-        while self._before and (started := self._tasks_there() - self._others):
+        # One that had been about to start another may have done so since: look until there is none. Each is let go of
+        # once: it may have settled there itself, or the system may allow it nothing else by now.
+        seen = self._others
+        while self._before and (started := self._tasks_there() - seen):
             for task in started:
                 with suppress(OSError):  # it has ended
                     os.sched_setaffinity(task, self._allowed)
+            seen = seen | started
 
     def _tasks_there(self) -> set[int]:
         """The threads of this process that may run there and nowhere else."""
