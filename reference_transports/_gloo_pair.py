@@ -104,6 +104,10 @@ class PairGroup:
         with suppress(RuntimeError):
             self._group.recv([_NOTHING], self._peer, _NEVER_SENT).wait(timedelta(milliseconds=1))
 
+    def other_side_is_gone(self) -> bool:
+        """Never: what is left of a group when gloo has closed the connection to the dead is next to nothing."""
+        return False
+
 
 @contextmanager
 def _losing() -> Iterator[None]:

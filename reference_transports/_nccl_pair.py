@@ -133,6 +133,10 @@ class PairGroup:
         """Make whoever is in the group end it. Returns at once; harmless at any time."""
         self._channel.abort()
 
+    def other_side_is_gone(self) -> bool:
+        """Whether it has ended the group, or died. A communicator keeps memory of the GPU, also of one with the dead."""
+        return self._channel.peek() == b""
+
     @contextmanager
     def _ending_if_it_fails(self) -> Iterator[None]:
         try:

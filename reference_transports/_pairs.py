@@ -51,6 +51,10 @@ class Group(Protocol):
         """End whatever goes on in the group, on any thread and on either side. Returns soon; harmless at any time."""
         ...
 
+    def other_side_is_gone(self) -> bool:
+        """Whether it has given up the group, or died, and the group takes something for as long as it is kept."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class Half:
@@ -120,9 +124,10 @@ class PairTransport(TensorTransportManager):
         return TransferMetadata("-".join(ids))
 
     def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
-        """Nothing is kept for an object. But a destination may have died while it waited for a send that never came."""
+        """Nothing is kept for an object. But who was to send or receive others, or did so earlier, may have died."""
         with self._changed:
-            self._forget_the_dead()
+            lost = self._forget_the_dead()
+        lost.clear()  # without the lock, since to end a group may take a while
 
     def abort_transport(self, obj_id: str, communicator_metadata: CommunicatorMetadata) -> None:
         """End the send or recv of this transfer, whether it is in flight or still to come."""
@@ -138,7 +143,7 @@ class PairTransport(TensorTransportManager):
     def _arrive(self, end: SourceEnd, pair: str) -> bool:
         """A destination asks for a group; an earlier one of the same pair, or its group, has been given up."""
         with self._changed:
-            self._forget_the_dead()
+            lost = self._forget_the_dead()
             if pair in self._arrived:
                 self._arrived[pair].close()
             former = self._groups.pop((b"", pair), None)
@@ -147,11 +152,17 @@ class PairTransport(TensorTransportManager):
             end.key = pair
             self._arrived[pair] = end
             self._changed.notify_all()
+        lost.clear()
         return False
 
-    def _forget_the_dead(self) -> None:
+    def _forget_the_dead(self) -> list[Group]:
+        """Send away destinations that have died, and drop the idle groups with those that have; they end with the list.
+
+        Ray tells a transport of a death only by the transfers that it cuts off.
+        """
         for pair in [pair for pair, end in self._arrived.items() if end.receiver_is_gone()]:
             self._arrived.pop(pair).close()
+        return [self._groups.pop(key) for key in self._idle() if self._groups[key].other_side_is_gone()]
 
     def _transfer(self, half: Half) -> None:
         """Do one side of a transfer, again if its group was lost and the transfer was not aborted.
@@ -246,9 +257,13 @@ class PairTransport(TensorTransportManager):
 
     def _make_room(self) -> list[Group]:
         """Groups that are kept no longer."""
-        used = set(self._under_way.values())
-        idle = [key for key, group in self._groups.items() if group not in used]
+        idle = self._idle()
         return [self._groups.pop(key) for key in idle[: max(0, len(idle) + 1 - self.MOST_GROUPS)]]
+
+    def _idle(self) -> list[Key]:
+        """Of the groups in which nothing goes on, oldest first."""
+        used = set(self._under_way.values())
+        return [key for key, group in self._groups.items() if group not in used]
 
     def _drop(self, key: Key, group: Group) -> None:
         with self._changed:

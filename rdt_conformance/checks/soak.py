@@ -28,8 +28,9 @@ T = TypeVar("T")
 GIVEN_UP = 20.0
 """Seconds after which Ray takes a transfer for lost: the longest that anything may last which a death has cut off."""
 ACTORS = 4
+"""Fewer if so many cannot all send to each other: with two GPUs, and a transport that only carries between them."""
 STEADY = 2
-"""So many of them are never killed: what they hold is compared over the whole time."""
+"""So many of them are never killed, but for one at least that is: what they hold is compared over the whole time."""
 _SIZES = (64, 3_000, 100_000, 1 << 20)
 _LARGE = 8 << 20
 """Bytes that are under way for long enough to be killed meanwhile."""
@@ -93,7 +94,8 @@ class Program:
     def __init__(self, case: Case, chooser: random.Random) -> None:
         self._case = case
         self._random = chooser
-        self._actors = case.actors(ACTORS)
+        self._actors = case.up_to(ACTORS)
+        self._steady = self._actors[: min(STEADY, len(self._actors) - 1)]
         self._aborts = case.target.can_abort.value
         self._objects: list[Shared] = []
         self._in_flight: list[InFlight] = []
@@ -115,7 +117,7 @@ class Program:
     @property
     def steady(self) -> list[str]:
         """The processes that are never killed."""
-        return [DRIVER, *(actor.name for actor in self._actors[:STEADY])]
+        return [DRIVER, *(actor.name for actor in self._steady)]
 
     def step(self) -> None:
         """Choose one of the steps that are possible now, take it, and look at something that arrived earlier."""
@@ -226,13 +228,14 @@ class Program:
         """Kill an actor with transfers under way from it, to it and past it, replace it, and go on; its name."""
         for _ in range(_AROUND_A_DEATH):
             self.step()
-        victim = self._pick(self._actors[STEADY:])
-        steady = self._actors[:STEADY]
+        victim = self._pick(self._actors[len(self._steady) :])
+        steady = self._steady.copy()
         self._random.shuffle(steady)
         if not self._aborts:
             for transfer in [each for each in self._in_flight if victim in (each.shared.source, each.destination)]:
                 self._settle(transfer)
-        for source, destination in self._shuffled([(victim, steady[0]), (steady[0], victim), (*steady,)]):
+        past_it = [(steady[0], steady[1])] if len(steady) > 1 else []
+        for source, destination in self._shuffled([(victim, steady[0]), (steady[0], victim), *past_it]):
             shared = self._share(source, self._case.payload(_LARGE, 2, seed=self.made))
             # Of a get Ray knows nothing, and kills nobody.
             self._receive(shared, destination, self._pick(self._ways(shared)) if self._aborts else "by a get")

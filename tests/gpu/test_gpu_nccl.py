@@ -210,5 +210,27 @@ def test_memory_is_flat(pair: tuple[Actor, Actor]) -> None:
     assert [(actor.do(in_use), actor.do(threads)) for actor in pair] == before
 
 
+def test_the_dead_keep_no_memory(pair: tuple[Actor, Actor], hire: Callable[..., Actor]) -> None:
+    """Their communicators go when the next object is freed, in either direction."""
+    survivor, recipe = pair[0], partial(recipes.numbers, MIB)
+
+    def life_and_death() -> None:
+        other = hire("1")
+        move(survivor, other, recipe)
+        move(other, survivor, recipe)
+        other.end()
+
+    def held() -> tuple[int, int]:
+        metadata = survivor.do(extract, "freed", recipe)
+        survivor.do(collect, "freed", metadata)
+        return survivor.do(in_use), survivor.do(threads)
+
+    life_and_death()
+    before = held()
+    for _ in range(3):
+        life_and_death()
+    assert settled(lambda: held() == before), f"{held()} after three more deaths, {before} before"
+
+
 def threads(inside: Inside) -> int:
     return len(os.listdir("/proc/self/task"))
