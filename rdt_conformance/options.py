@@ -122,7 +122,7 @@ OPTIONS = (
     Option(
         "--rdt-peers",
         "other transports to measure beside it, named as it is and separated by commas; or libraries by themselves: "
-        "raw:NIXL, raw:GLOO; or none",
+        "raw:NIXL, raw:GLOO, raw:NCCL; or none",
         metavar="LIST",
         default="Ray's NIXL, if installed, with --benchmark-only",
     ),

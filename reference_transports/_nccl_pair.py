@@ -134,7 +134,7 @@ class PairGroup:
         self._channel.abort()
 
     def other_side_is_gone(self) -> bool:
-        """Whether it has ended the group, or died. A communicator keeps memory of the GPU, also of one with the dead."""
+        """Whether it has ended the group, or died. A communicator takes memory of the GPU for as long as it is kept."""
         return self._channel.peek() == b""
 
     @contextmanager

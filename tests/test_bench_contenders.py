@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from rdt_conformance.bench import ceilings
+from rdt_conformance.bench import ceilings, raw_gpu_libraries, raw_libraries
 from rdt_conformance.bench.ceilings import CEILINGS, ceilings_for
 from rdt_conformance.bench.contents import Contents, Load, as_bytes, flat, read_first
 from rdt_conformance.bench.copies import copies
@@ -229,6 +229,39 @@ def test_a_copy_on_a_gpu_is_a_contender(here: Any, kind: type[DeviceCopy], buffe
         assert sum(getattr(sample, stage) for stage in STAGES) == pytest.approx(sample.whole)
     copy.cycle(4)
     assert copy.wrong(5) != ""
+
+
+@pytest.mark.parametrize("buffers", [False, True])
+def test_a_library_that_both_sides_take_part_in_is_a_contender(
+    here: Any, buffers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gloo stands for NCCL, and host memory for that of GPUs."""
+    monkeypatch.setattr(raw_gpu_libraries, "_group", lambda store, rank: raw_libraries._gloo(0, rank, store))
+    monkeypatch.setattr("torch.distributed.ProcessGroupGloo.abort", lambda _: None)
+    peer = raw_gpu_libraries.RawNccl(here, flat(300_000, 3, buffers=buffers))
+    for turn in range(1, 4):
+        sample = peer.cycle(turn)
+        assert peer.wrong(turn) == ""
+        assert 0 < sample.wait == sample.whole
+    peer.cycle(4)
+    assert peer.wrong(5) != ""
+    peer.close()
+
+
+def test_what_was_begun_before_an_error_is_ended(here: Any) -> None:
+    class Failing(raw_gpu_libraries.FromOther):
+        ended = 0
+
+        def fill(self, tensor: torch.Tensor) -> None:
+            raise ConnectionError
+
+        def after(self) -> None:
+            self.ended += 1
+
+    failing = Failing(here, flat(10))
+    with pytest.raises(ConnectionError):
+        failing.cycle(1)
+    assert failing.ended == 1
 
 
 def test_memory_that_no_cache_holds_is_not_used_twice_in_a_row() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -9,10 +11,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rdt_conformance.bench import process
+from rdt_conformance.bench import places, process
 from rdt_conformance.bench.contents import flat
-from rdt_conformance.bench.local import LocalPair
+from rdt_conformance.bench.local import LocalPair, Receiver
 from rdt_conformance.bench.loop import Plan, measure
+from rdt_conformance.bench.process import Remote
+from rdt_conformance.bench.raw_peers import why_not_raw
+from rdt_conformance.target import resolve
 
 FAULTY = """
 import os
@@ -23,6 +28,10 @@ from reference_transports.inline import InlineTransport
 class EndsTheSource(InlineTransport):
     def extract_tensor_transport_metadata(self, obj_id, tensors):
         os._exit(3)
+
+
+class Carries(InlineTransport):
+    pass
 
 
 class EndsTheReceiver(InlineTransport):
@@ -82,3 +91,94 @@ def test_a_library_by_itself_brings_every_byte_of_each_turn(pair: LocalPair, buf
         assert peer.cycle(turn).wait > 0
         assert peer.wrong(turn) == ""
     peer.close()
+
+
+class Sees:
+    """In a process that is asked what it sees."""
+
+    def gpus(self) -> str | None:
+        """As the variable says."""
+        return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+@pytest.mark.parametrize(
+    ("here", "gpu", "there"),
+    [
+        (None, None, None),
+        (None, 1, "1"),
+        ("", 1, "1"),
+        ("5,2", None, "5,2"),
+        ("5, 2,3", 1, "2"),
+        ("GPU-aa,GPU-bb", 1, "GPU-bb"),
+    ],
+)
+def test_a_process_sees_one_of_the_gpus_or_all(
+    here: str | None, gpu: int | None, there: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if here is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", here)
+    other = Remote("other", gpu=gpu)
+    try:
+        assert other.call(other.make(Sees), "gpus") == there
+    finally:
+        other.close()
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") == here
+
+
+def test_a_gpu_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    with pytest.raises(ValueError, match="there is no GPU number 1 among CUDA_VISIBLE_DEVICES=3"):
+        Remote("other", gpu=1)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_the_source_alone_is_elsewhere(apart: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    receiver = Receiver(apart)
+    try:
+        assert receiver._source.call(receiver._source.make(Sees), "gpus") == ("7" if apart else "4,7")
+    finally:
+        receiver._source.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "apart", "reason"),
+    [
+        ("raw:NIXL", "cpu", False, ""),
+        ("raw:NIXL", "cuda", False, ""),
+        ("raw:NIXL", "cuda", True, ""),
+        ("raw:GLOO", "cpu", False, ""),
+        ("raw:GLOO", "cuda", True, "it moves CPU memory only"),
+        ("raw:NCCL", "cpu", False, "it moves GPU memory only"),
+        ("raw:NCCL", "cuda", False, "it needs two GPUs, one for each side"),
+    ],
+)
+def test_where_a_library_carries(name: str, device: str, apart: bool, reason: str) -> None:
+    assert why_not_raw(name, device, apart=apart) == reason
+
+
+@pytest.mark.parametrize(
+    ("spec", "device", "gpus", "said"),
+    [
+        ("EndsTheSource", "cpu", 2, ""),
+        ("EndsTheSource", "cuda", 1, ""),
+        ("EndsTheSource", "cuda", 2, "the source ended with status 3"),
+        ("Carries", "cuda", 2, ""),
+    ],
+)
+def test_whether_it_carries_within_one_gpu_is_tried(
+    spec: str, device: str, gpus: int, said: str, faulty: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory of the CPU stands for that of the GPU."""
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    real = LocalPair.contender
+    monkeypatch.setattr(
+        LocalPair,
+        "contender",
+        lambda self, kind, name, load: real(self, kind, name, dataclasses.replace(load, device="cpu")),
+    )
+    target = resolve("inline")
+    devices = dataclasses.replace(target.devices, value=(device,))
+    target = dataclasses.replace(target, spec=f"{faulty}{spec}", devices=devices)
+    assert places.why_not_within_one_gpu(target, 0) == said

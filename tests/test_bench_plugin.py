@@ -14,11 +14,11 @@ import pytest
 import rdt_conformance.session  # noqa: F401
 import reference_transports.inline  # noqa: F401
 from rdt_conformance import paths
-from rdt_conformance.bench import contests, run as bench_run
+from rdt_conformance.bench import contests, places, run as bench_run
 from rdt_conformance.bench.ceilings import ceiling, ceilings_for
 from rdt_conformance.bench.contents import Load
 from rdt_conformance.bench.loop import Contender
-from rdt_conformance.bench.raw_libraries import RAW_LIBRARIES
+from rdt_conformance.bench.raw_peers import raw_peer
 from rdt_conformance.bench.transports import TransportContender
 from rdt_conformance.report import json_report
 from tests.test_bench_contenders import Here
@@ -68,14 +68,14 @@ FAULTY = """
 class PairHere:
     """Source and receiver in this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, apart: bool = False) -> None:
         self._source: Any = Here()
 
     def contender(self, kind: str, name: str, load: Load, objects: int, pattern: str) -> Contender:
         if kind == "ceiling":
             return ceiling(name, self._source, load)
         if kind == "raw library":
-            return RAW_LIBRARIES[name](self._source, load)
+            return raw_peer(name, self._source, load)
         return TransportContender(name, self._source, load, objects=objects, held_against=kind == "held against")
 
     def copies(self, kind: str, spec: str, load: Load) -> float:
@@ -202,6 +202,65 @@ def test_peers_are_measured_beside_it(run: Run) -> None:
     shares = "*speed, as a share of*peer tcp * %*peer raw:GLOO * %*"
     failing = "*peer faulty_here.py:Failing: no number: *"
     result.stdout.fnmatch_lines([shares, failing])
+
+
+def test_a_library_that_cannot_carry_it_has_a_reason_and_fails_nothing(run: Run, pytester: pytest.Pytester) -> None:
+    run("--rdt-peers=raw:NCCL").assert_outcomes(passed=2)
+    row = _report(pytester)["benchmarks"][0]["rows"][-1]
+    assert (row["name"], row["problem"]) == ("peer raw:NCCL", "it moves GPU memory only")
+
+
+def test_a_library_that_nobody_knows_is_told_in_a_line(run: Run) -> None:
+    result = run("--rdt-peers=raw:FOO")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    told = "ERROR: --rdt-peers: there is no module 'raw'; *; libraries by themselves are raw:NIXL, raw:GLOO, raw:NCCL"
+    result.stderr.fnmatch_lines([told])
+
+
+PLACES = """
+    from rdt_conformance.bench.cells import benchmark, tensors
+
+    CELLS = [tensors(4), tensors(8), tensors(8, apart=True), tensors(4, pattern="whole rdt")]
+
+    @benchmark(full=CELLS, quick=CELLS)
+    def test_places(arena, cell):
+        arena.measure(cell)
+"""
+
+
+def test_cells_between_gpus_say_so_and_are_skipped_without_two(
+    run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    pytester.makepyfile(test_own=textwrap.dedent(PLACES))
+    result = run("--benchmark-only", "-k8B", "-v", "test_own.py")
+    result.assert_outcomes(passed=1, skipped=1, deselected=2)
+    result.stdout.fnmatch_lines(["*test_places[[]8B-apart[]]*SKIPPED*"])
+    result.stdout.fnmatch_lines(["  8 B between GPUs *no number: it needs two GPUs, and there is 1"])
+    result.stdout.no_fnmatch_line("*all between GPUs*")
+    assert [cell["apart"] for cell in _report(pytester)["benchmarks"]] == [False, True]
+
+
+def test_what_carries_nothing_within_one_gpu_is_carried_between_two_once(
+    run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+    monkeypatch.setattr(places, "why_not_within_one_gpu", lambda *_: tried.append(1) or "ValueError: both on one")
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    pytester.makepyfile(test_own=textwrap.dedent(PLACES))
+    said = "rdt benchmarks: all between GPUs, as it does not carry within one: ValueError: both on one"
+    result = run("--benchmark-only", "-k8B", "-v", "test_own.py")
+    result.assert_outcomes(skipped=1, deselected=2)
+    result.stdout.fnmatch_lines([said, "*test_places[[]8B-apart[]]*SKIPPED*", "*rdt-conformance benchmarks*", said])
+    result.stdout.fnmatch_lines(["  8 B between GPUs *no number: it needs two GPUs, and there are 0"])
+    listed = run("--collect-only", "-q", "test_own.py").stdout
+    listed.fnmatch_lines([f"test_own.py::test_places[[]{each}[]]" for each in ("4B-apart", "8B-apart", "4B-local")])
+    assert len(tried) == 2
+
+
+def test_a_lack_of_ray_says_nothing_of_a_place(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "why_not_within_one_gpu", lambda *_: "NeedsRayError: it calls into Ray")
+    run("--collect-only").stdout.no_fnmatch_line("*apart*")
 
 
 def test_held_against_another_transport_only_worse_fails(run: Run) -> None:

@@ -197,3 +197,11 @@ def test_several_runs_are_on_one_chart() -> None:
     assert "(run 3) to" in drawn(latency).says and drawn(latency).says.endswith("(run 1).")
     assert "differ" in drawn(several_runs.charts(runs, alike=False)[0]).how
     assert {missing(chart) for chart in several_runs.charts([("a", []), ("b", ODD[1:3])], alike=True)}
+
+
+def test_what_is_carried_between_gpus_as_well_is_no_second_point() -> None:
+    within = cell("test_single_tensor", "64 MiB", 64 * MIB, count=40)
+    between = replace(within, cell="64 MiB between GPUs", apart=True)
+    assert transfers.of([within, between], "test_single_tensor") == [within]
+    assert transfers.of([between], "test_single_tensor") == [between]
+    assert {line[1] for line in one_run.table([within, between]).rows} == {"64 MiB", "64 MiB between GPUs"}

@@ -20,7 +20,7 @@ import numpy as np
 import psutil
 import torch
 
-from rdt_conformance.bench.contents import Bytes, Contents, Load, flat, read_first, tensors_of
+from rdt_conformance.bench.contents import Bytes, Contents, Load, address_of, flat, read_first, tensors_of
 from rdt_conformance.bench.gpu_ceilings import GPU_CEILINGS
 from rdt_conformance.bench.loop import Contender, Sample
 from rdt_conformance.bench.process import PATIENCE_SECONDS, Remote
@@ -171,7 +171,8 @@ class RawSource:
 
     def __init__(self, load: Load) -> None:
         self._contents = Contents(load)
-        self.bytes: Bytes = tensors_of(load)[0]
+        self.bytes: Any = tensors_of(load)[0]
+        """An array, or a tensor on a GPU."""
 
     def refill(self, turn: int) -> None:
         """Let them be those of a turn."""
@@ -179,7 +180,7 @@ class RawSource:
 
     def address(self) -> int:
         """Where they are in this process."""
-        return self.bytes.__array_interface__["data"][0]
+        return address_of(self.bytes)
 
 
 class Fetching(Ceiling):
@@ -221,7 +222,7 @@ class VmReadv(Fetching):
 
     def fill(self, array: Bytes, turn: int) -> Bytes:
         """See `Ceiling.fill`."""
-        done, target = 0, array.__array_interface__["data"][0]
+        done, target = 0, address_of(array)
         while done < self._load.nbytes:
             left = self._load.nbytes - done
             here, there = _Piece(target + done, left), _Piece(self._address + done, left)

@@ -14,6 +14,8 @@ from rdt_conformance.bench.contents import Load, flat
 from rdt_conformance.bench.local import Pattern
 from rdt_conformance.words import in_bytes
 
+BETWEEN_GPUS = " between GPUs"
+"""What the name of a cell says if source and receiver have different ones."""
 _ROOM = 10
 """So many times its payload a cell may take of the machine's memory, with all contenders and what they compare with."""
 
@@ -30,6 +32,7 @@ class Cell:
         engine: for whole RDT, what carries it; every engine of the run if empty.
         epochs: how often the contenders are built: more where the first use is what is looked at.
         device: the one type of device whose memory it is for; any if empty.
+        apart: source and receiver are on different GPUs, which its name then says.
     """
 
     name: str
@@ -39,12 +42,17 @@ class Cell:
     engine: str = ""
     epochs: int = 4
     device: str = ""
+    apart: bool = False
+
+    def __post_init__(self) -> None:
+        if self.apart and BETWEEN_GPUS not in self.name:
+            object.__setattr__(self, "name", f"{self.name}{BETWEEN_GPUS}")
 
     @property
     def id(self) -> str:
-        """Its name for pytest: ``16MiB-1000``, ``1MiB-ray``."""
-        short = self.name.replace(" in ", "-").replace(" on ", "-").removesuffix(" tensors")
-        return short.replace(" ", "")
+        """Its name for pytest: ``16MiB-1000``, ``1MiB-ray``, ``64MiB-apart``."""
+        short = self.name.replace(BETWEEN_GPUS, "").replace(" in ", "-").replace(" on ", "-").removesuffix(" tensors")
+        return short.replace(" ", "") + ("-apart" if self.apart else "")
 
     def on(self, engine: str) -> Cell:
         """The same cell on one engine."""
@@ -90,3 +98,11 @@ def why_not(load: Load) -> str:
             needed = in_bytes(_ROOM * load.nbytes)
             return f"it may take {needed} of {what}, and {in_bytes(available)} are available"
     return ""
+
+
+def why_not_apart(device: str) -> str:
+    """Why nothing can be carried between GPUs here, by a transport of a device's memory; empty if it can."""
+    gpus = torch.cuda.device_count()
+    if gpus < 2:
+        return f"it needs two GPUs, and there {'is' if gpus == 1 else 'are'} {gpus}"
+    return "" if device == "cuda" else f"it is for GPU memory, and the transport is measured with that of {device}"

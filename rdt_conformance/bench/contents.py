@@ -150,7 +150,7 @@ class Contents:
                 return f"tensor {number} is {found[1]}{list(found[0])}"
             sent = content[self._ends[number] : self._ends[number + 1]]
             came = as_bytes(tensor)
-            if _libc.memcmp(_address(came), _address(sent), len(sent)):
+            if _libc.memcmp(address_of(came), address_of(sent), len(sent)):
                 at = int(np.flatnonzero(came != sent)[0])
                 return f"byte {at} of tensor {number} is 0x{came[at]:02X}, sent 0x{sent[at]:02X}"
         return ""
@@ -176,5 +176,6 @@ def read_first(tensors: Sequence[Any]) -> None:
             as_bytes(tensor)[::_PAGE].tobytes()
 
 
-def _address(array: Bytes) -> int:
-    return array.__array_interface__["data"][0]
+def address_of(memory: Any) -> int:
+    """Where an array or a tensor lies."""
+    return memory.data_ptr() if isinstance(memory, torch.Tensor) else memory.__array_interface__["data"][0]

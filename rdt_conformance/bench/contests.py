@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from rdt_conformance.bench import gate
 from rdt_conformance.bench.ceilings import ceilings_for
-from rdt_conformance.bench.cells import Cell, why_not
+from rdt_conformance.bench.cells import Cell, why_not, why_not_apart
 from rdt_conformance.bench.contents import MEASURED, Load
 from rdt_conformance.bench.copies import LEAST_BYTES
 from rdt_conformance.bench.local import Kind, LocalPair
 from rdt_conformance.bench.loop import Plan, Series, measure
-from rdt_conformance.bench.raw_libraries import RAW_LIBRARIES
+from rdt_conformance.bench.raw_peers import RAW_PEERS, why_not_raw
 from rdt_conformance.bench.rdt import RdtContender, Way
 from rdt_conformance.bench.results import CellResult, Finding, Role, Row, summarize
 from rdt_conformance.bench.statistics import Verdict
@@ -72,28 +72,36 @@ class Contests:
         self._seconds = seconds
         self._seed = seed
         self._bench = bench
-        self._own = LocalPair()
+        self._be(apart=False)
+
+    def _be(self, *, apart: bool) -> None:
+        """Have processes on one GPU, or on two. They are started when they are needed."""
+        self._apart = apart
+        self._own = LocalPair(apart=apart)
         # Some transports have threads that never rest: peers are in other processes, and not alive meanwhile.
-        self._beside = LocalPair()
+        self._beside = LocalPair(apart=apart)
 
     def measure(self, benchmark: str, cell: Cell) -> CellResult:
         """Measure a cell; what goes wrong is in the result."""
         target = self._target
         load = cell.load.adapted(type_name(target.data_type.value), target.devices.value[0], self._seed % 2**31)
         result = CellResult(benchmark, cell.name, cell.engine or "local", load.nbytes, load.count, load.buffers)
-        result.objects = cell.objects
+        result.objects, result.apart = cell.objects, cell.apart
         result.why_not = self._why_not(cell)
         if result.why_not:
             return result
         if cell.pattern == "whole rdt":
             result.rows += self._whole_rdt(cell, load)
             return result
+        if cell.apart != self._apart:
+            self.close()  # what is elsewhere would take memory, and perhaps time
+            self._be(apart=cell.apart)
         if self._against is not None:
             self._hold_against(result, cell, load)
         else:
             result.rows += self._contest(self._with_limits(cell), cell, load)
         if self._peers:
-            result.rows += self._contest(self._with_peers(cell), cell, load)[1:]
+            result.rows += self._peers_beside(cell, load)
         return result
 
     def _why_not(self, cell: Cell) -> str:
@@ -104,7 +112,7 @@ class Contests:
             return f"only {' and '.join(MEASURED)} are measured"
         if cell.load.buffers and not (self._target.one_sided.value and self._target.takes_buffers):
             return "Ray lets no target buffers come to this transport"
-        return why_not(cell.load)
+        return (cell.apart and why_not_apart(self._target.devices.value[0])) or why_not(cell.load)
 
     def _whole_rdt(self, cell: Cell, load: Load) -> list[Row]:
         """The transport in RDT of an engine, one way and another, and what RDT does without a transport."""
@@ -162,15 +170,21 @@ class Contests:
             _Entrant(f"against {against} {AGAIN}", "again", "held against", against, self._own),
         ]
 
-    def _with_peers(self, cell: Cell) -> list[_Entrant]:
-        spec = self._target.spec
-        entrants = [_Entrant(spec, "transport", "transport", spec, self._beside)]
+    def _peers_beside(self, cell: Cell, load: Load) -> list[Row]:
+        """The peers, each with its numbers or with the reason why it has none. Raw ones carry in turn only."""
+        entrants = [_Entrant(self._target.spec, "transport", "transport", self._target.spec, self._beside)]
+        reasons: list[Row] = []
         for peer in self._peers:
-            if peer not in RAW_LIBRARIES:
-                entrants.append(_Entrant(f"peer {peer}", "peer", "transport", peer, self._beside))
-            elif cell.pattern == "in turn" and self._target.devices.value[0] == "cpu":
-                entrants.append(_Entrant(f"peer {peer}", "peer", "raw library", peer, self._beside))
-        return entrants
+            name = f"peer {peer}"
+            if peer not in RAW_PEERS:
+                entrants.append(_Entrant(name, "peer", "transport", peer, self._beside))
+            elif cell.pattern == "in turn":
+                if reason := why_not_raw(peer, load.device, apart=cell.apart):
+                    reasons.append(Row(name, "peer", problem=reason))
+                else:
+                    entrants.append(_Entrant(name, "peer", "raw library", peer, self._beside))
+        measured = self._contest(entrants, cell, load)[1:] if len(entrants) > 1 else []
+        return [*measured, *reasons]
 
     def _contest(
         self,

@@ -14,7 +14,7 @@ from rdt_conformance.bench.contents import Load
 from rdt_conformance.bench.loop import Contender, Sample
 from rdt_conformance.bench.patterns import BothWays, FanOut, UnderBulk
 from rdt_conformance.bench.process import ProcessGone, Remote
-from rdt_conformance.bench.raw_libraries import RAW_LIBRARIES
+from rdt_conformance.bench.raw_peers import raw_peer
 from rdt_conformance.bench.transports import TransportContender
 
 Kind = Literal["transport", "held against", "ceiling", "raw library"]
@@ -22,14 +22,19 @@ Pattern = Literal["in turn", "to several", "both ways", "under bulk", "whole rdt
 """How objects are carried; ceilings and raw libraries know but the first one, and the last one is for engines."""
 RECEIVERS = 2
 """Of one object, where there are several."""
+_SECOND_GPU = 1
 
 
 class Receiver:
-    """In the receiver's process: it has the contenders, and tells the source's process to do its part."""
+    """In the receiver's process: it has the contenders, and tells the source's process to do its part.
 
-    def __init__(self) -> None:
+    Args:
+        apart: the source has another GPU, and sees no other one. Each calls its own ``cuda:0``, as Ray's actors do.
+    """
+
+    def __init__(self, apart: bool) -> None:
         torch.set_num_threads(1)  # as in Ray's workers
-        self._source = Remote("source")
+        self._source = Remote("source", gpu=_SECOND_GPU if apart else None)
         self._others: list[Remote] = []
         self._contenders: dict[int, Contender] = {}
         self._built = 0
@@ -44,7 +49,7 @@ class Receiver:
         if kind == "ceiling":
             return ceiling(name, self._source, load)
         if kind == "raw library":
-            return RAW_LIBRARIES[name](self._source, load)
+            return raw_peer(name, self._source, load)
         held_against = kind == "held against"
         match pattern:
             case "in turn":
@@ -78,9 +83,14 @@ class Receiver:
 
 
 class LocalPair:
-    """The two processes, as seen from pytest's; they are started when they are needed, and anew if one is lost."""
+    """The two processes, as seen from pytest's; they are started when they are needed, and anew if one is lost.
 
-    def __init__(self) -> None:
+    Args:
+        apart: they are on different GPUs.
+    """
+
+    def __init__(self, *, apart: bool = False) -> None:
+        self._apart = apart
         self._receiver: tuple[Remote, int] | None = None
         self.lost = 0
         """How often one was lost. Contenders that were in it are lost too."""
@@ -102,7 +112,7 @@ class LocalPair:
         """
         if self._receiver is None:
             process = Remote("receiver")
-            self._receiver = process, process.make(Receiver)
+            self._receiver = process, process.make(Receiver, self._apart)
         process, receiver = self._receiver
         try:
             return process.call(receiver, method, *args)

@@ -185,7 +185,7 @@ class _Measuring:
                 self._contenders[name] = self._makers[name]()
                 stack.callback(self._contenders[name].close)
             except Exception as error:
-                self._fail(name, _in_words(error))
+                self._fail(name, in_words(error))
 
     def _order(self) -> list[str]:
         return self._draw.permutation(list(self._contenders)).tolist()
@@ -205,7 +205,7 @@ class _Measuring:
             sample = contender.cycle(self._turn)
             wrong = contender.wrong(self._turn)
         except Exception as error:
-            self._fail(name, _in_words(error))
+            self._fail(name, in_words(error))
             return
         if wrong:
             self._fail(name, f"wrong data in cycle {self._turn}: {wrong}")
@@ -219,5 +219,6 @@ class _Measuring:
         self._contenders.pop(name, None)
 
 
-def _in_words(error: Exception) -> str:
+def in_words(error: Exception) -> str:
+    """What is told of an error, from this process or another one."""
     return str(error) if isinstance(error, RemoteError | ProcessGone) else describe(error)

@@ -25,13 +25,19 @@ class RemoteError(Exception):
 
 
 class Remote:
-    """A process with objects in it, which are known here by numbers. It ends with the process that started it."""
+    """A process with objects in it, which are known here by numbers. It ends with the process that started it.
 
-    def __init__(self, name: str) -> None:
+    Args:
+        name: what it is called where something is said of it.
+        gpu: number of the one GPU that it sees, among those that this process sees; it sees the same ones if None.
+    """
+
+    def __init__(self, name: str, gpu: int | None = None) -> None:
         context = multiprocessing.get_context("spawn")
         self._name = name
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_obey, args=(theirs,), name=name)
+        visible = None if gpu is None else _only(gpu)
+        self._process = context.Process(target=_obey, args=(theirs, visible), name=name)
         self._process.start()
         theirs.close()
         self._made = 0
@@ -99,8 +105,21 @@ class Remote:
         return ProcessGone(f"the {self._name} ended with status {self._process.exitcode}")
 
 
-def _obey(pipe: Connection) -> None:
+def _only(gpu: int) -> str:
+    """What CUDA_VISIBLE_DEVICES is for a process that sees one of the GPUs that this one sees."""
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if not seen.strip():
+        return str(gpu)
+    listed = [each.strip() for each in seen.split(",")]
+    if gpu >= len(listed):
+        raise ValueError(f"there is no GPU number {gpu} among CUDA_VISIBLE_DEVICES={seen}")
+    return listed[gpu]
+
+
+def _obey(pipe: Connection, visible: str | None) -> None:
     """Serve a `Remote` until it closes its end, or is gone."""
+    if visible is not None:  # before anything can have looked for GPUs
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for pytest's process, which then closes the pipe
     threading.Thread(target=_end_with_parent, daemon=True).start()
     logging.disable(logging.INFO)

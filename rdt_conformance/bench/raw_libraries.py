@@ -5,7 +5,6 @@ All that can be prepared is prepared beforehand, as by `ceilings.Ceiling`. They 
 
 from __future__ import annotations
 
-import importlib.util
 import threading
 import uuid
 from contextlib import suppress
@@ -16,14 +15,19 @@ import torch
 import torch.distributed as dist
 
 from rdt_conformance.bench.ceilings import Fetching, RawSource
-from rdt_conformance.bench.contents import Bytes, Load
+from rdt_conformance.bench.contents import Bytes, Load, address_of
 from rdt_conformance.bench.process import PATIENCE_SECONDS, Remote
 
-_store = dist.TCPStore  # pyright: ignore[reportPrivateImportUsage]
-_PATIENCE = timedelta(seconds=PATIENCE_SECONDS)
-_RECEIVER, _SOURCE = 0, 1
+STORE = dist.TCPStore  # pyright: ignore[reportPrivateImportUsage]
+PATIENCE = timedelta(seconds=PATIENCE_SECONDS)
+RECEIVER, SOURCE = 0, 1
+"""Ranks."""
 _REQUEST, _DATA = 0, 1
 """Tags."""
+
+
+_SEGMENTS = {"cpu": "DRAM", "cuda": "VRAM"}
+"""What NIXL calls the memory of a type of device. Whatever it is, it is number 0 of its process."""
 
 
 class NixlSource(RawSource):
@@ -32,39 +36,68 @@ class NixlSource(RawSource):
     def __init__(self, load: Load) -> None:
         super().__init__(load)
         self._agent = nixl_agent()
-        self._registered = self._agent.register_memory(_described(self.bytes), "DRAM")
+        place = (self.address(), load.nbytes, 0, "")
+        self._registered = self._agent.register_memory([place], _SEGMENTS[load.device])
 
     def introduce(self) -> bytes:
         """What the reader's agent has to know."""
         return self._agent.get_agent_metadata()
 
 
+class NixlReader:
+    """Reads the memory of a `NixlSource`, again and again.
+
+    Args:
+        load: what lies there.
+        introduction: what the source tells of its agent.
+        address: where it lies there.
+        buffer: memory that all reads go to, which is registered at once; None if each goes to another.
+    """
+
+    def __init__(self, load: Load, introduction: bytes, address: int, buffer: Any) -> None:
+        self._agent = nixl_agent()
+        self._nbytes, self._segment = load.nbytes, _SEGMENTS[load.device]
+        self._peer = self._agent.add_remote_agent(introduction)
+        self._there = self._agent.get_xfer_descs([(address, load.nbytes, 0)], self._segment)
+        self._ready = None if buffer is None else self._register(address_of(buffer))
+
+    def _register(self, address: int) -> Any:
+        return self._agent.register_memory([(address, self._nbytes, 0, "")], self._segment)
+
+    def read(self, into: Any) -> None:
+        """Read all of it. New memory is registered for that, as transports have to."""
+        address = address_of(into)
+        registered = self._ready or self._register(address)
+        here = self._agent.get_xfer_descs([(address, self._nbytes, 0)], self._segment)
+        read_by_nixl(self._agent, here, self._there, self._peer)
+        if registered is not self._ready:
+            self._agent.deregister_memory(registered)
+
+    def close(self) -> None:
+        """Forget the source."""
+        self._agent.remove_remote_agent(self._peer)
+        if self._ready is not None:
+            self._agent.deregister_memory(self._ready)
+
+
 class RawNixl(Fetching):
-    """One read by NIXL. New memory is registered within the clock, as transports have to."""
+    """One read by NIXL."""
 
     raw_source = NixlSource
 
     def __init__(self, source: Remote, load: Load) -> None:
         super().__init__(source, load)
-        self._agent = nixl_agent()
-        self._peer = self._agent.add_remote_agent(self.ask("introduce"))
-        self._there = self._agent.get_xfer_descs([(self.ask("address"), self._load.nbytes, 0)], "DRAM")
-        self._ready = None if self._new else self._agent.register_memory(_described(self._buffer), "DRAM")
+        buffer = None if self._new else self._buffer
+        self._reader = NixlReader(self._load, self.ask("introduce"), self.ask("address"), buffer)
 
     def fill(self, array: Bytes, turn: int) -> Bytes:
         """See `Ceiling.fill`."""
-        registered = self._ready or self._agent.register_memory(_described(array), "DRAM")
-        here = self._agent.get_xfer_descs([piece[:3] for piece in _described(array)], "DRAM")
-        read_by_nixl(self._agent, here, self._there, self._peer)
-        if registered is not self._ready:
-            self._agent.deregister_memory(registered)
+        self._reader.read(array)
         return array
 
     def close(self) -> None:
         """See `loop.Contender`."""
-        self._agent.remove_remote_agent(self._peer)
-        if self._ready is not None:
-            self._agent.deregister_memory(self._ready)
+        self._reader.close()
         super().close()
 
 
@@ -76,13 +109,13 @@ class GlooSource(RawSource):
         threading.Thread(target=self._serve, args=(port,), daemon=True).start()
 
     def _serve(self, port: int) -> None:
-        group, wanted, contents = _gloo(port, _SOURCE), torch.zeros(1), torch.from_numpy(self.bytes)
+        group, wanted, contents = _gloo(port, SOURCE), torch.zeros(1), torch.from_numpy(self.bytes)
         with suppress(RuntimeError):  # the receiver has ended, or asks no more: whoever waits there is told
             while True:
-                group.recv([wanted], _RECEIVER, _REQUEST).wait(_PATIENCE)
+                group.recv([wanted], RECEIVER, _REQUEST).wait(PATIENCE)
                 if not wanted.item():
                     return
-                group.send([contents], _RECEIVER, _DATA).wait(_PATIENCE)
+                group.send([contents], RECEIVER, _DATA).wait(PATIENCE)
 
 
 class RawGloo(Fetching):
@@ -92,31 +125,24 @@ class RawGloo(Fetching):
 
     def __init__(self, source: Remote, load: Load) -> None:
         super().__init__(source, load)
-        self._store = _store("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self._store = STORE("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self.ask("join", self._store.port)
-        self._group = _gloo(self._store.port, _RECEIVER, self._store)
+        self._group = _gloo(self._store.port, RECEIVER, self._store)
 
     def fill(self, array: Bytes, turn: int) -> Bytes:
         """See `Ceiling.fill`."""
-        self._group.send([torch.ones(1)], _SOURCE, _REQUEST).wait(_PATIENCE)
-        self._group.recv([torch.from_numpy(array)], _SOURCE, _DATA).wait(_PATIENCE)
+        self._group.send([torch.ones(1)], SOURCE, _REQUEST).wait(PATIENCE)
+        self._group.recv([torch.from_numpy(array)], SOURCE, _DATA).wait(PATIENCE)
         return array
 
     def close(self) -> None:
         """See `loop.Contender`."""
-        self._group.send([torch.zeros(1)], _SOURCE, _REQUEST).wait(_PATIENCE)
+        self._group.send([torch.zeros(1)], SOURCE, _REQUEST).wait(PATIENCE)
         super().close()
 
 
 RAW_LIBRARIES: dict[str, type[Fetching]] = {"raw:NIXL": RawNixl, "raw:GLOO": RawGloo}
-"""By the names that ``--rdt-peers`` takes."""
-
-
-def why_not_raw(name: str) -> str:
-    """Why such a peer cannot be measured here; empty if it can."""
-    if name == "raw:NIXL" and importlib.util.find_spec("nixl") is None:
-        return "it needs the package nixl, which is not installed"
-    return ""
+"""Those that move memory of the CPU, by the names that ``--rdt-peers`` takes."""
 
 
 def nixl_agent() -> Any:
@@ -141,9 +167,5 @@ def read_by_nixl(agent: Any, here: Any, there: Any, peer: str) -> None:
         raise ConnectionError("NIXL could not read it")
 
 
-def _described(array: Bytes) -> list[tuple[int, int, int, str]]:
-    return [(array.__array_interface__["data"][0], len(array), 0, "")]
-
-
 def _gloo(port: int, rank: int, store: Any = None) -> Any:
-    return dist.ProcessGroupGloo(store or _store("127.0.0.1", port, is_master=False), rank, 2, _PATIENCE)
+    return dist.ProcessGroupGloo(store or STORE("127.0.0.1", port, is_master=False), rank, 2, PATIENCE)

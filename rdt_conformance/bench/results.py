@@ -96,6 +96,8 @@ class CellResult:
     """The tensors are spread over so many, which are in flight together."""
     findings: list[Finding] = field(default_factory=list)
     """What it was held against says of it."""
+    apart: bool = False
+    """Source and receiver had different GPUs."""
 
     @property
     def key(self) -> str:

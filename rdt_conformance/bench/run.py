@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import sys
 import time
@@ -14,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pytest_benchmark.stats import Metadata
 
-from rdt_conformance.bench import gate, table
+from rdt_conformance.bench import gate, places, table
 from rdt_conformance.bench.cells import BenchmarkSpec, Cell
 from rdt_conformance.bench.contests import Contests
-from rdt_conformance.bench.raw_libraries import RAW_LIBRARIES, why_not_raw
+from rdt_conformance.bench.raw_peers import RAW_PEERS, why_not_installed
 from rdt_conformance.bench.results import CellResult, Finding, Row
 from rdt_conformance.bench.statistics import Verdict
 from rdt_conformance.bench.versions import transport_of
@@ -112,6 +113,7 @@ class BenchmarkRun:
             _check("against", settings.against)
         self._environment = environment()
         self._contests: Contests | None = None
+        self._place: str | None = None
         self._left: list[pytest.Item] = []
         self._began = 0.0
         self._done = 0
@@ -155,6 +157,20 @@ class BenchmarkRun:
         fits = self._target.spec != nixl and self._target.takes_buffers
         return (nixl,) if self.only and fits and _installed("nixl") else ()
 
+    def _only_apart(self) -> str:
+        """Why all is carried between GPUs, if the transport does not do it within one; empty if it does."""
+        if self._place is None:
+            said = "" if self._idle else places.why_not_within_one_gpu(self._target, self._seed)
+            of_place = said and not any(each in said for each in NOT_THE_TRANSPORTS)
+            about = "rdt benchmarks: all between GPUs, as it does not carry within one"
+            self._place = f"{about}: {said}" if of_place else ""
+        return self._place
+
+    def pytest_report_collectionfinish(self, items: Sequence[pytest.Item]) -> list[str]:
+        """Whether they are between GPUs only."""
+        place = self._only_apart() if any(map(_is_benchmark, items)) else ""
+        return [place] if place else []
+
     # --- selection --------------------------------------------------------------------------------------------------
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
@@ -163,8 +179,18 @@ class BenchmarkRun:
         if spec is not None:
             device = self._target.devices.value[0]
             chosen = [cell for cell in (spec.full if self.only else spec.quick) if cell.device in ("", device)]
-            cells = [each for cell in chosen for each in self._on_engines(cell)]
+            cells = [each for cell in self._placed(chosen) for each in self._on_engines(cell)]
             metafunc.parametrize("cell", cells, ids=[cell.id for cell in cells])
+
+    def _placed(self, cells: list[Cell]) -> list[Cell]:
+        """All of them between GPUs, if it has to be. Some may be so anyway, and are not measured twice.
+
+        In whole RDT the engine says where its actors are.
+        """
+        if not self._only_apart():
+            return cells
+        moved = [cell if cell.pattern == "whole rdt" else dataclasses.replace(cell, apart=True) for cell in cells]
+        return list({cell.name: cell for cell in moved}.values())
 
     def _on_engines(self, cell: Cell) -> list[Cell]:
         if cell.pattern != "whole rdt":
@@ -280,6 +306,8 @@ class BenchmarkRun:
         """Show every cell."""
         if self.results:
             terminalreporter.section("rdt-conformance benchmarks")
+            if place := self._only_apart():
+                terminalreporter.write_line(place)
             for text, markup in table.lines(self.results):
                 terminalreporter.write_line(text, **markup)
 
@@ -306,14 +334,15 @@ def _extra_info(row: Row, result: CellResult) -> dict[str, Any]:
 
 def _check(option: str, spec: str) -> None:
     """A wrong name is found out now, and not when the checks are done."""
-    if option == "peers" and spec in RAW_LIBRARIES:
-        if reason := why_not_raw(spec):
+    if option == "peers" and spec in RAW_PEERS:
+        if reason := why_not_installed(spec):
             raise pytest.UsageError(f"--rdt-peers: {spec}: {reason}")
         return
     try:
         transport_of(spec) if option == "against" else resolve(spec)
     except TargetProblem as problem:
-        raise pytest.UsageError(f"--rdt-{option}: {problem}") from None
+        raw = f"; libraries by themselves are {', '.join(RAW_PEERS)}" if spec.startswith("raw:") else ""
+        raise pytest.UsageError(f"--rdt-{option}: {problem}{raw}") from None
 
 
 def _read(baseline: Path) -> dict[str, Any]:

@@ -12,10 +12,13 @@ COUNTS = (1, 10, 100, 1_000, 10_000)
 TOGETHER = 16 << 20
 OF_GPUS = (256 << 20, 1 << 30)
 """What takes seconds in a machine's memory is what models move between GPUs."""
+BETWEEN_GPUS = (64 << 20, *OF_GPUS)
 
 
 @benchmark(
-    full=[tensors(size) for size in SIZES] + [tensors(size, device="cuda") for size in OF_GPUS],
+    full=[tensors(size) for size in SIZES]
+    + [tensors(size, device="cuda") for size in OF_GPUS]
+    + [tensors(size, device="cuda", apart=True) for size in BETWEEN_GPUS],
     quick=[tensors(size) for size in (4, 64 << 10, 1 << 20, 16 << 20)],
 )
 def test_single_tensor(arena: Arena, cell: Cell) -> None:

@@ -23,8 +23,9 @@ _FULL = "pytest --benchmark-only measures them"
 
 
 def of(cells: Sequence[CellResult], benchmark: str) -> list[CellResult]:
-    """The cells of one benchmark."""
-    return [cell for cell in cells if cell.benchmark == benchmark]
+    """The cells of one benchmark. Those between GPUs would be another line: they are left out if not all are."""
+    found = [cell for cell in cells if cell.benchmark == benchmark]
+    return [cell for cell in found if not cell.apart] or found
 
 
 def median(_: CellResult, row: Row) -> float:
