@@ -6,7 +6,7 @@ import dataclasses
 import resource
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import hypothesis.internal.conjecture.engine as hypothesis_engine
 import numpy
@@ -17,9 +17,10 @@ from check_run import bench_of, run_check
 from ray.experimental import TensorTransportMetadata
 
 from rdt_conformance import author, pickling
+from rdt_conformance.checks.bench import Bench
 from rdt_conformance.checks.carries import Carries
 from rdt_conformance.contract import CLAUSES
-from rdt_conformance.engines.base import Origin, mark_origin
+from rdt_conformance.engines.base import Origin, Patience, mark_origin
 from rdt_conformance.engines.local import local_world
 from rdt_conformance.engines.reference.registry import Registration
 from rdt_conformance.file_limit import allow_many_files
@@ -227,9 +228,22 @@ class Hanging(InlineTransport):
         return received
 
 
-def test_what_hangs_is_not_carried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rdt_conformance.checks.carries.Patience.call", 1.0)
-    assert bench_of(Hanging, torch.Tensor).carries == Carries(frozenset({"float16"}))
+def test_what_hangs_is_not_carried() -> None:
+    bench = bench_of(Hanging, torch.Tensor)
+    bench.patience = Patience(call=1.0)
+    assert bench.carries == Carries(frozenset({"float16"}))
+
+
+def test_among_processes_nothing_is_said_to_hang_before_half_a_minute_until_something_has() -> None:
+    """What takes long the first time has not hung; who has hung once has broken the contract already."""
+    target = bench_of(Hanging, torch.Tensor).target
+    for engine, first in (("local", 10.0), ("cluster", 30.0), ("ray", 30.0)):
+        bench = Bench(target, engine, lambda *_: cast(Any, None), "quick", 0)
+        seconds = [(bench.patience.call, bench.patience.abort)]
+        for _ in range(5):
+            bench.note_hang()
+            seconds.append((bench.patience.call, bench.patience.abort))
+        assert seconds == [(first, 5.0), (10.0, 5.0), (5.0, 2.5), (pytest.approx(10 / 3), 2.0), (2.5, 2.0), (2.0, 2.0)]
 
 
 # --- clauses that say what they mean ------------------------------------------------------------------------------

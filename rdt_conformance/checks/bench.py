@@ -64,7 +64,7 @@ class Bench:
         """The types of device whose memory is sent."""
         self.device: str = self.devices[0]
         """The one that the example at hand sends the memory of."""
-        self.patience = Patience()
+        self.patience = Patience() if engine == "local" else Patience(call=Patience.among_processes)
         self.record: Callable[[CheckResult], None] = lambda result: None
         self._start = start
         self._engine = start(engine, self.registration)
@@ -184,8 +184,9 @@ class Bench:
     def note_hang(self) -> None:
         """A transport that has hung before is given less time: the run has failed already and should end."""
         self._hangs += 1
-        if self._hangs >= 2:
-            self.patience = Patience(call=max(2.0, 10.0 / self._hangs), abort=max(2.0, 5.0 / self._hangs))
+        self.patience = Patience(
+            call=max(2.0, Patience.call / self._hangs), abort=max(2.0, Patience.abort / self._hangs)
+        )
 
     def close(self) -> None:
         """End the run on this engine."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from rdt_conformance import author, interrupts
-from rdt_conformance.engines.base import Hung, NoProcess, Patience, Pending, Spread, origin_of
+from rdt_conformance.engines.base import Hung, NoProcess, Pending, Spread, origin_of
 from rdt_conformance.engines.reference.errors import ActorDiedError, NeedsRayError, needs_ray
 from rdt_conformance.history import describe_error
 from rdt_conformance.ray_interface import installed_interface
@@ -152,7 +152,7 @@ class _Prober:
         self._bench = bench
         self.spread = spread
         self._world: World | None = None
-        self._seconds = Patience.call
+        self._seconds = bench.patience.call
         self.device: str = bench.devices[0]
         self.refused: BaseException | None = None
         """The error that refused the last payload, if that is why it was not carried."""

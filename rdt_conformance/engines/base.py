@@ -53,6 +53,9 @@ class Patience:
 
     call: float = 10.0
     """One call, or one complete transfer, of a small object."""
+    among_processes: float = 30.0
+    """The same among processes, until something has hung there: what is done once, such as to connect two GPUs by NCCL,
+    can take more than ten seconds on a machine that has too much to do. Ray itself waits for a minute."""
     own: float = 30.0
     """What the harness does in a process: it builds and compares, and imports what that takes. Longer than a call of
     the transport may take, which would otherwise be blamed for it."""
