@@ -73,10 +73,12 @@ def test_a_unix_socket_is_open_to_those_who_may_write_to_it(open_folder: Path, m
         assert exposure() - before == {Exposed("unix socket", str(path), f"{mode:04o}", reach)}
 
 
-def test_an_abstract_socket_has_no_permissions() -> None:
+@pytest.mark.parametrize("padding", ["", "\0" * 20])
+def test_an_abstract_socket_has_no_permissions(padding: str) -> None:
+    """And its name may be as long as there is room, with zeros at its end."""
     before = exposure()
     with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(f"\0rdt-{os.getpid()}")
+        listening.bind(f"\0rdt-{os.getpid()}{padding}")
         listening.listen()
         assert exposure() - before == {Exposed("unix socket", f"@rdt-{os.getpid()}", "", MACHINE)}
 

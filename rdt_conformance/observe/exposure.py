@@ -69,7 +69,8 @@ def _sockets() -> set[Exposed]:
 def _unix_socket(name: str) -> set[Exposed]:
     """Nothing for one without a name, which is an end of a connection."""
     if name.startswith(("@", "\0")):  # these have no permissions
-        return {Exposed("unix socket", f"@{name[1:]}", "", MACHINE)}
+        # Whoever gives the kernel the longest address has zeros behind the name, which show as more of these.
+        return {Exposed("unix socket", f"@{name[1:].rstrip('@' + chr(0))}", "", MACHINE)}
     if not name:
         return set()
     return {_of_path("unix socket", name, os.lstat(name).st_mode, stat.S_IWOTH, stat.S_IWGRP)}
