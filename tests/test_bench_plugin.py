@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_suites import LOADED, NO_CACHE
 
 # Pytester forgets what a run inside this process imports, and some of these cannot be imported twice.
 import rdt_conformance.session  # noqa: F401
@@ -22,7 +23,6 @@ from rdt_conformance.bench.raw_peers import raw_peer
 from rdt_conformance.bench.transports import TransportContender
 from rdt_conformance.report import json_report
 from tests.test_bench_contenders import Here
-from tests.test_plugin import LOADED, NO_CACHE
 
 pytestmark = pytest.mark.usefixtures("not_side_by_side")
 
