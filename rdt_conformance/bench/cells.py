@@ -88,11 +88,16 @@ def tensors(nbytes: int, count: int = 1, **how: Any) -> Cell:
     return Cell(f"{in_bytes(nbytes)}{among}", flat(nbytes, count), **how)
 
 
-def why_not(load: Load) -> str:
-    """Why this machine cannot do a cell; empty if it can."""
+def why_not(load: Load, free_on_gpu: int | None = None) -> str:
+    """Why this machine cannot do a cell; empty if it can.
+
+    Args:
+        load: what is carried.
+        free_on_gpu: bytes that are free on the GPU, if it is to be there.
+    """
     room = {"memory": psutil.virtual_memory().available}
-    if load.device != "cpu":
-        room["the GPU's memory"] = torch.cuda.mem_get_info(load.device)[0]
+    if free_on_gpu is not None:
+        room["the GPU's memory"] = free_on_gpu
     for what, available in room.items():
         if _ROOM * load.nbytes > available:
             needed = in_bytes(_ROOM * load.nbytes)

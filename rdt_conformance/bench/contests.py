@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from rdt_conformance.bench.contents import MEASURED, Load
 from rdt_conformance.bench.copies import LEAST_BYTES
 from rdt_conformance.bench.local import Kind, LocalPair
 from rdt_conformance.bench.loop import Plan, Series, measure
+from rdt_conformance.bench.process import ProcessGone, RemoteError
 from rdt_conformance.bench.raw_peers import RAW_PEERS, why_not_raw
 from rdt_conformance.bench.rdt import RdtContender, Way
 from rdt_conformance.bench.results import CellResult, Finding, Role, Row, summarize
@@ -87,7 +89,7 @@ class Contests:
         load = cell.load.adapted(type_name(target.data_type.value), target.devices.value[0], self._seed % 2**31)
         result = CellResult(benchmark, cell.name, cell.engine or "local", load.nbytes, load.count, load.buffers)
         result.objects, result.apart = cell.objects, cell.apart
-        result.why_not = self._why_not(cell)
+        result.why_not = self._why_not(cell, load)
         if result.why_not:
             return result
         if cell.pattern == "whole rdt":
@@ -104,15 +106,26 @@ class Contests:
             result.rows += self._peers_beside(cell, load)
         return result
 
-    def _why_not(self, cell: Cell) -> str:
+    def _why_not(self, cell: Cell, load: Load) -> str:
         """Why this transport, or this machine, cannot do a cell; empty if it can."""
         if cell.pattern not in ("in turn", "whole rdt") and not self._target.one_sided.value:
             return "it takes a one-sided transport, as Ray's get does"
         if type_name(self._target.data_type.value) not in MEASURED:
             return f"only {' and '.join(MEASURED)} are measured"
-        if cell.load.buffers and not (self._target.one_sided.value and self._target.takes_buffers):
+        if load.buffers and not (self._target.one_sided.value and self._target.takes_buffers):
             return "Ray lets no target buffers come to this transport"
-        return (cell.apart and why_not_apart(self._target.devices.value[0])) or why_not(cell.load)
+        if cell.apart and (reason := why_not_apart(load.device)):
+            return reason
+        return why_not(load, self._free_on_gpu() if load.device == "cuda" else None)
+
+    def _free_on_gpu(self) -> int | None:
+        """Bytes; None if it cannot be told, of which the contest then says why.
+
+        The receiver looks, since whoever does takes half a gigabyte of the GPU for itself.
+        """
+        with suppress(ProcessGone, RemoteError):
+            return self._own.ask("free_on_gpu")
+        return None
 
     def _whole_rdt(self, cell: Cell, load: Load) -> list[Row]:
         """The transport in RDT of an engine, one way and another, and what RDT does without a transport."""

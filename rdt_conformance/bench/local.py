@@ -65,6 +65,10 @@ class Receiver:
             case "whole rdt":
                 raise ValueError(f"{pattern} is for engines, not for two processes")
 
+    def free_on_gpu(self) -> int:
+        """Bytes of the receiver's GPU that nobody uses."""
+        return torch.cuda.mem_get_info()[0]
+
     def turn(self, number: int, turn: int) -> tuple[Sample, str, dict[str, float]]:
         """One cycle, what is wrong with what came, and the counters."""
         contender = self._contenders[number]

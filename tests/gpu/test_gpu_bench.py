@@ -53,10 +53,11 @@ def test_a_limit_moves_all_bytes_and_waits_for_the_gpu(name: str, buffers: bool)
     assert 1e9 < bytes_per_second < 5e12, "no GPU is faster, and a copy that is not waited for would seem to be"
 
 
-def test_what_does_not_fit_is_told() -> None:
-    assert why_not(flat(GIB >> 4, device="cuda")) == ""
-    _, total = torch.cuda.mem_get_info()
-    assert "of memory" in (reason := why_not(flat(total, device="cuda"))) or "of the GPU's memory" in reason
+def test_what_does_not_fit_is_told(pairs: Callable[[bool], LocalPair]) -> None:
+    free = pairs(False).ask("free_on_gpu")
+    assert GIB < free <= torch.cuda.mem_get_info()[1]
+    assert why_not(flat(GIB >> 4, device="cuda"), free) == ""
+    assert "of memory" in (reason := why_not(flat(free, device="cuda"), free)) or "of the GPU's memory" in reason
 
 
 def test_a_transport_of_gpu_memory_is_a_contender() -> None:

@@ -116,20 +116,22 @@ class Transport(Contender):
         communicator = self._transport.get_communicator_metadata(None, None, self._transport.tensor_transport_backend())
         call = self._transport, f"turn-{turn}", metadata, communicator, self.buffers
         if self._transport.is_one_sided():
-            received, recv = self.timed(_fetch, *call)
+            received, recv = self.timed(fetch, *call)
         else:
             self.peer.begin(self._source, "send", metadata, communicator)
-            received, recv = self.timed(_receive, *call)
+            received, recv = self.timed(receive, *call)
             self.peer.end()
         gc = self.peer.call(self._source, "free", turn, metadata)
         return received, Stages(extract, recv, gc)
 
 
-def _fetch(transport: Any, obj_id: str, metadata: Any, communicator: Any, buffers: Any) -> list[torch.Tensor]:
+def fetch(transport: Any, obj_id: str, metadata: Any, communicator: Any, buffers: Any) -> list[torch.Tensor]:
+    """The receiver's side of a one-sided transfer."""
     return transport.wait_fetch_complete(transport.fetch_multiple_tensors(obj_id, metadata, communicator, buffers))
 
 
-def _receive(transport: Any, obj_id: str, metadata: Any, communicator: Any, buffers: Any) -> list[torch.Tensor]:
+def receive(transport: Any, obj_id: str, metadata: Any, communicator: Any, buffers: Any) -> list[torch.Tensor]:
+    """That of a two-sided one."""
     # Without the argument where there are no buffers, as Ray calls it: two-sided transports need not have it.
     return transport.recv_multiple_tensors(obj_id, metadata, communicator, *([buffers] if buffers else []))
 
