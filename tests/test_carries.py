@@ -192,3 +192,17 @@ def test_among_processes_nothing_is_said_to_hang_before_half_a_minute_until_some
             bench.note_hang()
             seconds.append((bench.patience.call, bench.patience.abort))
         assert seconds == [(first, 5.0), (10.0, 5.0), (5.0, 2.5), (pytest.approx(10 / 3), 2.0), (2.5, 2.0), (2.0, 2.0)]
+
+
+def test_what_takes_its_time_and_comes_back_is_given_as_much_again() -> None:
+    """Else a transport that has hung, and takes seconds to connect, would be said to hang wherever it connects."""
+    bench = bench_of(Hanging, torch.Tensor)
+    bench.note_wait(1.5)
+    assert bench.patience.call == 10.0
+    for _ in range(5):
+        bench.note_hang()
+    assert bench.patience.call == 4.5
+    bench.note_wait(0.1)
+    assert bench.patience.call == 4.5
+    bench.note_wait(9.0)
+    assert bench.patience.call == 10.0

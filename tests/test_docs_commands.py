@@ -70,6 +70,10 @@ ELSEWHERE = {
     "python -m tests.power.histories": ("tests/power/histories.py", "__main__"),
     "python -m tests.power.replays --number=20 --seed=2026": ("tests/power/replays.py", "__main__"),
     "python -m tests.speed.figures shared-memory cross-memory tcp nixl inline": ("tests/speed/figures.py", "__main__"),
+    "python -m tests.speed.cycles inline shared-memory cross-memory socket-pull tcp gloo nixl": (
+        "tests/speed/cycles.py",
+        "__main__",
+    ),
     "pytest --transport=gloo --benchmark-only --rdt-engine=local --rdt-peers=raw:GLOO -k test_single_tensor": (
         "tests/test_bench_plugin.py",
         "--rdt-peers=",

@@ -26,6 +26,11 @@ from rdt_conformance.target import Target, type_name
 if TYPE_CHECKING:
     from rdt_conformance.engines.engine import Engine
 
+_FEWEST_SECONDS = 2.0
+"""Patience with a transport that has hung again and again,"""
+_TIMES = 3.0
+"""unless this many times what something took that came back is more."""
+
 
 class Bench:
     """One target on one engine, for a whole run.
@@ -70,6 +75,8 @@ class Bench:
         self._engine = start(engine, self.registration)
         self._world: World | None = None
         self._hangs = 0
+        self._longest = 0.0
+        """Seconds that anything took so far which came back."""
         self._spread = Spread.NODES
         self._transfers_before = 0
         self.replay: Replay | None = None
@@ -184,9 +191,18 @@ class Bench:
     def note_hang(self) -> None:
         """A transport that has hung before is given less time: the run has failed already and should end."""
         self._hangs += 1
-        self.patience = Patience(
-            call=max(2.0, Patience.call / self._hangs), abort=max(2.0, Patience.abort / self._hangs)
-        )
+        self._be_patient()
+
+    def note_wait(self, seconds: float) -> None:
+        """Something came back after so long: what takes its time, as to connect may, has not hung."""
+        if seconds > self._longest:
+            self._longest = seconds
+            self._be_patient()
+
+    def _be_patient(self) -> None:
+        if self._hangs:
+            call = max(_FEWEST_SECONDS, Patience.call / self._hangs, min(Patience.call, _TIMES * self._longest))
+            self.patience = Patience(call=call, abort=max(_FEWEST_SECONDS, Patience.abort / self._hangs))
 
     def close(self) -> None:
         """End the run on this engine."""

@@ -202,8 +202,11 @@ class Case:
     def ok(self, pending: Pending[T], clause: str | None = None, seconds: float | None = None) -> T:
         """The result of a call that has to succeed; `clause` (else the check's first) is broken if it does not."""
         clause = clause or self._clauses[0]
+        began = time.monotonic()
         try:
-            return pending.result(seconds or self.patience.call)
+            result = pending.result(seconds or self.patience.call)
+            self.bench.note_wait(time.monotonic() - began)
+            return result
         except Hung as hung:
             raise self.hung(hung, clause) from None
         except Exception as error:
