@@ -122,7 +122,7 @@ class PairGroup:
             if self._channel.aborted:
                 raise GroupLost("it was aborted")
             if time.monotonic() > eager:
-                if self._channel.peek() == b"":
+                if self._channel.other_side_is_gone():
                     raise GroupLost("the other side is gone")
                 if self._communicator is not None:
                     self._communicator.is_ready()
@@ -135,14 +135,14 @@ class PairGroup:
 
     def other_side_is_gone(self) -> bool:
         """Whether it has ended the group, or died. A communicator takes memory of the GPU for as long as it is kept."""
-        return self._channel.peek() == b""
+        return self._channel.other_side_is_gone()
 
     @contextmanager
     def _ending_if_it_fails(self) -> Iterator[None]:
         try:
             yield
         except BaseException as error:
-            is_over = self._channel.aborted or self._channel.peek() == b""
+            is_over = self._channel.aborted or self._channel.other_side_is_gone()
             self._end()
             if isinstance(error, NcclError) and not error.is_remote and not is_over:
                 raise ConnectionError(f"NCCL cannot connect the two GPUs: {error}") from error

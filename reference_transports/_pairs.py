@@ -127,7 +127,7 @@ class PairTransport(TensorTransportManager):
         """Nothing is kept for an object. But who was to send or receive others, or did so earlier, may have died."""
         with self._changed:
             lost = self._forget_the_dead()
-        lost.clear()  # without the lock, since to end a group may take a while
+        _end_aside(lost)
 
     def abort_transport(self, obj_id: str, communicator_metadata: CommunicatorMetadata) -> None:
         """End the send or recv of this transfer, whether it is in flight or still to come."""
@@ -152,13 +152,14 @@ class PairTransport(TensorTransportManager):
             end.key = pair
             self._arrived[pair] = end
             self._changed.notify_all()
-        lost.clear()
+        _end_aside(lost)
         return False
 
     def _forget_the_dead(self) -> list[Group]:
         """Send away destinations that have died, and drop the idle groups with those that have; they end with the list.
 
-        Ray tells a transport of a death only by the transfers that it cuts off.
+        Ray tells a transport of a death only by the transfers that it cuts off. So it is looked for whenever something
+        is freed, which is so at sources, or a group is made, which is so at both ends.
         """
         for pair in [pair for pair, end in self._arrived.items() if end.receiver_is_gone()]:
             self._arrived.pop(pair).close()
@@ -207,8 +208,10 @@ class PairTransport(TensorTransportManager):
         try:
             group = self._build(half)
             with self._changed:
+                lost = self._forget_the_dead()
                 evicted = self._make_room()
                 self._groups[half.key] = group
+            _end_aside(lost)
             evicted.clear()  # without the lock, since to end one may take a while
             return group
         finally:
@@ -269,6 +272,12 @@ class PairTransport(TensorTransportManager):
         with self._changed:
             if self._groups.get(key) is group:
                 del self._groups[key]
+
+
+def _end_aside(groups: list[Group]) -> None:
+    """End groups that nobody uses, on a thread of its own: it may take half a second each, and nobody is to wait."""
+    if groups:
+        threading.Thread(target=groups.clear, name="rdt-pairs", daemon=True).start()
 
 
 def _end_all(changed: threading.Condition, under_way: dict[Half, Any], aborted: deque[str]) -> None:

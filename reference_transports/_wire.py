@@ -25,6 +25,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import secrets
+import select
 import socket
 import struct
 import threading
@@ -123,13 +124,22 @@ class Channel:
             return _receive_exactly(self._sock, size)
 
     def peek(self) -> bytes | None:
-        """The first byte of what is to be heard next; empty if the other side has closed or died; None if neither."""
+        """The first byte of what is to be heard next; empty if nothing is, for good; None if nothing is yet."""
         try:
             return self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
             return None
         except OSError:
             return b""
+
+    def other_side_is_gone(self) -> bool:
+        """Whether it has closed or died, though something that it said before may still be to be heard."""
+        with self._lock:
+            if self._sock.fileno() < 0:
+                return True
+            hung_up = select.poll()
+            hung_up.register(self._sock, select.POLLRDHUP)
+            return bool(hung_up.poll(0))
 
     @contextmanager
     def _failing_clearly(self, what: str) -> Iterator[None]:

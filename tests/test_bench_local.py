@@ -30,6 +30,13 @@ class EndsTheSource(InlineTransport):
         os._exit(3)
 
 
+class NotWithinOne(InlineTransport):
+    def extract_tensor_transport_metadata(self, obj_id, rdt_object):
+        if "," in os.environ.get("CUDA_VISIBLE_DEVICES", "0,1"):
+            raise ValueError("both on one")
+        return super().extract_tensor_transport_metadata(obj_id, rdt_object)
+
+
 class Carries(InlineTransport):
     pass
 
@@ -163,7 +170,9 @@ def test_where_a_library_carries(name: str, device: str, apart: bool, reason: st
     [
         ("EndsTheSource", "cpu", 2, ""),
         ("EndsTheSource", "cuda", 1, ""),
-        ("EndsTheSource", "cuda", 2, "the source ended with status 3"),
+        ("EndsTheSource", "cuda", 2, ""),  # wherever it is
+        ("NotWithinOne", "cuda", 2, "ValueError: both on one"),
+        ("NotWithinOne", "cuda", 1, ""),
         ("Carries", "cuda", 2, ""),
     ],
 )

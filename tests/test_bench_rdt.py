@@ -11,6 +11,7 @@ import torch
 from rdt_conformance.bench.contents import flat
 from rdt_conformance.bench.loop import STAGES
 from rdt_conformance.bench.rdt import RdtContender, Way
+from rdt_conformance.engines.base import Patience
 from rdt_conformance.engines.local import LocalEngine
 from rdt_conformance.engines.reference.registry import Registration
 from rdt_conformance.engines.world import World
@@ -51,18 +52,18 @@ def _check(contender: RdtContender) -> None:
 
 @pytest.mark.parametrize("way", ["passed to a task", "fetched by a get", "through the object store"])
 def test_every_way_is_measured_and_verified(one_sided: World, way: Way) -> None:
-    _check(RdtContender(one_sided, KIND, LOAD, way))
-    contender = RdtContender(one_sided, KIND, LOAD, way)
+    _check(RdtContender(one_sided, KIND, LOAD, way, Patience()))
+    contender = RdtContender(one_sided, KIND, LOAD, way, Patience())
     contender.cycle(3)
     assert contender.wrong(4) != ""
 
 
 def test_of_a_transport_with_two_sides_too(two_sided: World) -> None:
-    _check(RdtContender(two_sided, KIND, LOAD, "passed to a task"))
+    _check(RdtContender(two_sided, KIND, LOAD, "passed to a task", Patience()))
 
 
 def test_what_does_not_come_back_is_an_error(one_sided: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    contender = RdtContender(one_sided, KIND, LOAD, "passed to a task")
+    contender = RdtContender(one_sided, KIND, LOAD, "passed to a task", Patience())
     release = threading.Event()
     monkeypatch.setattr(SharedMemoryTransport, "recv_multiple_tensors", lambda *args: release.wait())
     monkeypatch.setattr(contender, "_seconds", 0.2)

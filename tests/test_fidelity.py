@@ -14,7 +14,7 @@ from check_run import bench_of, run_check
 
 from rdt_conformance.checks.bench import Bench
 from rdt_conformance.contract import Level
-from rdt_conformance.engines.base import Lane
+from rdt_conformance.engines.base import Lane, Patience
 from rdt_conformance.engines.engines import Engines
 from rdt_conformance.engines.local import local_world
 from rdt_conformance.engines.reference import owner, packing, user_code, work
@@ -132,7 +132,7 @@ def local() -> Iterator[Callable[[], World]]:
 
 
 def played(program: Program, world: World) -> Play:
-    return play(program, world, KIND, "cpu")
+    return play(program, world, KIND, "cpu", Patience.call)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ class Line:
         self.channel.abort()
 
     def other_side_is_gone(self) -> bool:
-        return self.channel.peek() == b""
+        return self.channel.other_side_is_gone()
 
     def __del__(self) -> None:
         self.channel.close()
@@ -128,31 +128,62 @@ def test_a_group_with_the_dead_is_not_kept(source: Source) -> None:
     source.transfer(alive, "alive")
 
 
-def test_a_destination_forgets_dead_sources_as_well(source: Source) -> None:
-    destination, survivor = Lines(), Source()
+def test_a_destination_that_frees_nothing_forgets_dead_sources_as_well(source: Source) -> None:
+    destination, second, third = Lines(), Source(), Source()
     source.transfer(destination, "one")
-    survivor.transfer(destination, "two")
+    second.transfer(destination, "two")
     dies(source.transport)
-    destination.garbage_collect("object", source.metadata, [])
-    assert [name for _, name in destination._groups] == ["two"]
-    survivor.transfer(destination, "two")
-    survivor.lanes.shutdown()
+    third.transfer(destination, "three")
+    assert [name for _, name in destination._groups] == ["two", "three"]
+    second.transfer(destination, "two")
+    for other in (second, third):
+        other.lanes.shutdown()
+
+
+def test_who_has_spoken_before_it_died_is_as_dead(source: Source) -> None:
+    """Of a transfer that only one side has begun, something lies there unread."""
+    dead = Lines()
+    source.transfer(dead, "dead")
+    (line,) = dead._groups.values()
+    assert isinstance(line, Line)
+    line.channel.say(b"now")
+    dies(dead)
+    source.collect()
+    assert source.pairs == []
+
+
+def test_nobody_waits_for_the_end_of_a_group(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the free that finds it dead, either: NCCL takes half a second for that."""
+    dead, ended, go_on = Lines(), threading.Event(), threading.Event()
+    source.transfer(dead, "dead")
+    dies(dead)
+
+    def late(line: Line) -> None:
+        assert go_on.wait(SOON)
+        line.channel.close()
+        ended.set()
+
+    monkeypatch.setattr(Line, "__del__", late)
+    source.collect()
+    assert source.pairs == [] and not ended.is_set()
+    go_on.set()
+    assert ended.wait(SOON)
 
 
 def test_whoever_works_in_a_group_finds_out_alone(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is under way is not taken from under its thread."""
-    dead, inside, go_on = Lines(), threading.Event(), threading.Event()
+    dead, inside, go_on = Lines(), threading.Barrier(3), threading.Event()
     source.transfer(dead, "dead")
     moved = Line.move
 
     def late(line: Line) -> None:
-        inside.set()
+        inside.wait(SOON)
         assert go_on.wait(SOON)
         moved(line)
 
     monkeypatch.setattr(Line, "move", late)
     transfer, *halves = source.begin(dead, "dead")
-    assert inside.wait(SOON)
+    inside.wait(SOON)
     dies(dead)
     source.collect()
     assert source.pairs == ["dead"]

@@ -51,7 +51,11 @@ def levels(kind: str, counts: list[int], *, deaths: int = 0, sent: int = 0) -> l
         ("memfds", [4, 4, 4, 5, 5, 5, 6, 6, 6, 7], {}, True),
         ("memfds", [0, 3, 6, 8, 11, 14, 16, 17, 18, 20], {}, True),  # in the last third a quarter of what was before
         ("memfds", [0, 3, 6, 8, 11, 14, 16, 17, 18, 19], {}, False),
+        ("memfds", [0, 4, 8, 11, 15, 18, 21, 23, 24, 26], {}, False),  # less than a quarter, and more than a fifth
         ("memfds", [0, 3, 6, 8, 8, 8, 8, 11, 14, 16], {}, False),  # nothing in the second third
+        ("memfds", [4, 6, 8, 10, 9, 8, 8, 11, 15, 19], {}, False),  # less than nothing
+        ("sockets", [20, 23, 26, 30, 33, 36, 40, 43, 46, 49], {"deaths": 1}, False),
+        ("sockets", [20, 23, 26, 30, 33, 36, 40, 43, 46, 50], {"deaths": 1}, True),
         ("memfds", [0, 0, 0, 0, 3, 6, 8, 11, 14, 16], {}, False),  # nothing in the first
     ],
 )
@@ -66,9 +70,19 @@ def test_a_leak_is_told_in_objects() -> None:
     assert leak.sentence == f"{grew}, e.g. number 2, number 3, number 4"
 
 
+def test_what_was_not_there_at_first_is_counted_from_nothing() -> None:
+    counted = levels("memfds", [0, 1, 1, 1, 2, 2, 2, 3, 3, 3])
+    counted[0].figures.clear()
+    (leak,) = drift(counted)
+    assert (leak.before, leak.after) == (0, 3)
+    assert leak.per_cycle == 3 / leak.cycles
+
+
 def test_of_few_counts_nothing_is_told() -> None:
     with pytest.raises(ValueError, match="too few counts"):
         drift(levels("memfds", list(range(FEWEST_STEPS))))
+    with pytest.raises(ValueError, match="too few counts"):
+        drift(levels("memfds", [1, 2]))
     assert drift(levels("memfds", list(range(FEWEST_STEPS + 1))))
 
 

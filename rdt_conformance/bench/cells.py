@@ -12,10 +12,9 @@ import torch
 
 from rdt_conformance.bench.contents import Load, flat
 from rdt_conformance.bench.local import Pattern
+from rdt_conformance.bench.results import BETWEEN_GPUS
 from rdt_conformance.words import in_bytes
 
-BETWEEN_GPUS = " between GPUs"
-"""What the name of a cell says if source and receiver have different ones."""
 _ROOM = 10
 """So many times its payload a cell may take of the machine's memory, with all contenders and what they compare with."""
 

@@ -89,15 +89,15 @@ class Contests:
         load = cell.load.adapted(type_name(target.data_type.value), target.devices.value[0], self._seed % 2**31)
         result = CellResult(benchmark, cell.name, cell.engine or "local", load.nbytes, load.count, load.buffers)
         result.objects, result.apart = cell.objects, cell.apart
+        if cell.apart != self._apart:
+            self.close()  # what is elsewhere would take memory, and perhaps time
+            self._be(apart=cell.apart)
         result.why_not = self._why_not(cell, load)
         if result.why_not:
             return result
         if cell.pattern == "whole rdt":
             result.rows += self._whole_rdt(cell, load)
             return result
-        if cell.apart != self._apart:
-            self.close()  # what is elsewhere would take memory, and perhaps time
-            self._be(apart=cell.apart)
         if self._against is not None:
             self._hold_against(result, cell, load)
         else:
@@ -116,7 +116,8 @@ class Contests:
             return "Ray lets no target buffers come to this transport"
         if cell.apart and (reason := why_not_apart(load.device)):
             return reason
-        return why_not(load, self._free_on_gpu() if load.device == "cuda" else None)
+        here = load.device == "cuda" and cell.pattern != "whole rdt"  # in which other processes take part
+        return why_not(load, self._free_on_gpu() if here else None)
 
     def _free_on_gpu(self) -> int | None:
         """Bytes; None if it cannot be told, of which the contest then says why.
@@ -135,7 +136,7 @@ class Contests:
         bench = self._bench(cell.engine)
         world = bench.new_world()
         try:
-            makers = {way: partial(RdtContender, world, bench.kind, load, way) for way in ways}
+            makers = {way: partial(RdtContender, world, bench.kind, load, way, bench.patience) for way in ways}
             series = measure(makers, Plan(self._seconds, epochs=1, soak=0, seed=self._seed))
         finally:
             world.close()

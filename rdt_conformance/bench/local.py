@@ -67,6 +67,7 @@ class Receiver:
 
     def free_on_gpu(self) -> int:
         """Bytes of the receiver's GPU that nobody uses."""
+        torch.cuda.empty_cache()
         return torch.cuda.mem_get_info()[0]
 
     def turn(self, number: int, turn: int) -> tuple[Sample, str, dict[str, float]]:

@@ -149,8 +149,8 @@ def _obey(pipe: Connection, visible: str | None) -> None:
 
 
 def _sendable(error: Exception) -> Exception:
-    """An error that can be pickled."""
-    if isinstance(error, ProcessGone):
+    """An error that can be pickled, in the words of whoever raised it first."""
+    if isinstance(error, ProcessGone | RemoteError):
         return error
     return RemoteError("".join(traceback.format_exception_only(error)).strip())
 

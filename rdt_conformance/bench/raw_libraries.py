@@ -19,7 +19,8 @@ from rdt_conformance.bench.contents import Bytes, Load, address_of
 from rdt_conformance.bench.process import PATIENCE_SECONDS, Remote
 
 STORE = dist.TCPStore  # pyright: ignore[reportPrivateImportUsage]
-PATIENCE = timedelta(seconds=PATIENCE_SECONDS)
+PATIENCE = timedelta(seconds=PATIENCE_SECONDS / 2)
+"""Less than whoever waits for the process has, who would otherwise take it for gone, and all others in it with it."""
 RECEIVER, SOURCE = 0, 1
 """Ranks."""
 _REQUEST, _DATA = 0, 1

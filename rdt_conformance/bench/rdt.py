@@ -37,16 +37,17 @@ class RdtContender:
         kind: makes what is sent.
         load: how much, in how many tensors.
         way: how it gets there.
+        patience: for how long.
     """
 
-    def __init__(self, world: World, kind: PayloadKind, load: Load, way: Way) -> None:
+    def __init__(self, world: World, kind: PayloadKind, load: Load, way: Way, patience: Patience) -> None:
         self.counters: dict[str, float] = {}
         self._world = world
         self._source, self._destination = world.actors(2)
         self._kind = kind
         self._load = load
         self._way = way
-        self._seconds = Patience().for_bytes(load.nbytes)
+        self._seconds = patience.for_bytes(load.nbytes)
         self._kept: tuple[Ref, Held, Held] | None = None
 
     def cycle(self, turn: int) -> Sample:

@@ -12,6 +12,8 @@ from rdt_conformance.bench.loop import STAGES, Series
 from rdt_conformance.bench.statistics import Interval, Verdict, percentile, ratio
 
 PERCENTS = (50, 90, 99, 99.9)
+BETWEEN_GPUS = " between GPUs"
+"""What the name of a cell, or of a run of such cells, says if source and receiver have different ones."""
 
 Role = Literal["transport", "ceiling", "peer", "baseline", "again"]
 """What a contender is there for: it is the transport under test, a limit of the machine, another transport to look at,

@@ -190,7 +190,7 @@ class BenchmarkRun:
         if not self._only_apart():
             return cells
         moved = [cell if cell.pattern == "whole rdt" else dataclasses.replace(cell, apart=True) for cell in cells]
-        return list({cell.name: cell for cell in moved}.values())
+        return list({dataclasses.replace(cell, device=""): cell for cell in moved}.values())
 
     def _on_engines(self, cell: Cell) -> list[Cell]:
         if cell.pattern != "whole rdt":

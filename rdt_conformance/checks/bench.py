@@ -69,7 +69,7 @@ class Bench:
         """The types of device whose memory is sent."""
         self.device: str = self.devices[0]
         """The one that the example at hand sends the memory of."""
-        self.patience = Patience() if engine == "local" else Patience(call=Patience.among_processes)
+        self.patience = Patience.at_first(engine)
         self.record: Callable[[CheckResult], None] = lambda result: None
         self._start = start
         self._engine = start(engine, self.registration)

@@ -194,6 +194,7 @@ class _Prober:
             self.refused = raised.error if again else None
         except Hung:
             self._seconds = _ONCE_HUNG
+            self._bench.note_hang()
         except ActorDiedError:
             pass
         if not (again and world.reset(self._seconds)):

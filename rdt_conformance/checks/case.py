@@ -229,7 +229,7 @@ class Case:
         try:
             error = pending.error(seconds or self.patience.call)
         except Hung as hung:
-            raise self.hung(hung, clause or self._clauses[0]) from None
+            raise self.hung(hung, clause) from None
         if isinstance(error, NeedsRayError):
             raise NotExercised(str(error))
         if isinstance(error, ProtocolError) and not by_ray:  # no answer that a transport may give
@@ -247,9 +247,9 @@ class Case:
         if isinstance(error, _OF_THE_TRANSPORT):
             raise broken(clause, f"{what}: {describe_error(error)}") from error
 
-    def hung(self, hung: Hung, clause: str) -> Hung:
-        """The same hang, with the clause it breaks."""
-        hung.clause = clause  # type: ignore[attr-defined]
+    def hung(self, hung: Hung, clause: str | None) -> Hung:
+        """The same hang, with the clause it breaks, else the check's first."""
+        hung.clause = clause or self._clauses[0]  # type: ignore[attr-defined]
         return hung
 
     def require(self, condition: bool, clause: str, happened: str | Callable[[], str]) -> None:

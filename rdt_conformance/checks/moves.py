@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rdt_conformance.engines.base import Pending
+from rdt_conformance.engines.base import Hung, Pending
 
 if TYPE_CHECKING:
     from rdt_conformance.checks.case import Case
@@ -26,14 +26,17 @@ def transfer(
 
     Args:
         clause: broken if a call fails; the check's first one if none is given.
-        seconds: bound on each call, for objects that are not small.
+        seconds: bound on the transfer, for objects that are not small.
     """
     comm = case.ok(case.driver.communicator(source, destination), clause)
     sending = begin_send(case, source, obj_id, tensors, metadata, comm)
     receiving = destination.recv(obj_id, metadata, comm)
     if sending is None:
         return case.ok(receiving, clause, seconds)
-    receiving.wait_with(sending, seconds or case.patience.call)
+    try:
+        receiving.wait_with(sending, seconds or case.patience.call)
+    except Hung as hung:
+        raise case.hung(hung, clause) from None
     if sending.done():
         case.ok(sending, clause)  # one that has failed leaves its receive waiting for ever
     received = case.ok(receiving, clause, seconds)

@@ -1,7 +1,8 @@
 """Work without an end: random steps of a user's program on Ray, with a model that knows what each object must be.
 
 It goes in rounds. In each, steps follow each other at random; when everything has been freed, it is counted what every
-process still holds; then an actor is killed while transfers are under way from it, to it and past it, and replaced.
+process still holds; then an actor is killed while transfers are under way from it, to it and, if there are others, past
+it, and replaced.
 What is chosen depends on the seed alone, and not on what came of it.
 """
 
@@ -30,7 +31,7 @@ GIVEN_UP = 20.0
 ACTORS = 4
 """Fewer if so many cannot all send to each other: with two GPUs, and a transport that only carries between them."""
 STEADY = 2
-"""So many of them are never killed, but for one at least that is: what they hold is compared over the whole time."""
+"""At most so many are never killed, as one has to be that is: what they hold is compared over the whole time."""
 _SIZES = (64, 3_000, 100_000, 1 << 20)
 _LARGE = 8 << 20
 """Bytes that are under way for long enough to be killed meanwhile."""

@@ -53,9 +53,6 @@ class Patience:
 
     call: float = 10.0
     """One call, or one complete transfer, of a small object."""
-    among_processes: float = 30.0
-    """The same among processes, until something has hung there: what is done once, such as to connect two GPUs by NCCL,
-    can take more than ten seconds on a machine that has too much to do. Ray itself waits for a minute."""
     own: float = 30.0
     """What the harness does in a process: it builds and compares, and imports what that takes. Longer than a call of
     the transport may take, which would otherwise be blamed for it."""
@@ -63,6 +60,15 @@ class Patience:
     """From an abort to the end of the call it interrupts (A1, A2)."""
     per_gib: float = 20.0
     """Added for every GiB that has to move."""
+
+    @classmethod
+    def at_first(cls, engine: str) -> Patience:
+        """That of a run in which nothing has hung yet.
+
+        Among processes it is longer: what is done once, such as to connect two GPUs by NCCL, can take more than ten
+        seconds on a machine that has too much to do. Ray itself waits for a minute.
+        """
+        return cls() if engine == "local" else cls(call=30.0)
 
     def for_bytes(self, nbytes: int) -> float:
         """The bound for moving `nbytes`."""
@@ -172,8 +178,15 @@ class Pending(Generic[T]):
         return self._come_back(self._future, seconds)
 
     def wait_with(self, other: Pending[Any], seconds: float) -> None:
-        """Wait up to `seconds` for both to come back, or for one of them to fail."""
-        wait((self._future, other._future), seconds, FIRST_EXCEPTION)
+        """Wait up to `seconds` for both to come back, or for one of them to fail.
+
+        Raises:
+            Hung: neither has failed, and one is still not back.
+        """
+        done, missing = wait((self._future, other._future), seconds, FIRST_EXCEPTION)
+        if missing and not any(each.exception() for each in done):
+            late = self if self._future in missing else other
+            raise Hung(late.what, seconds, late._stacks())
 
     def result(self, seconds: float = Patience.call) -> T:
         """What came back.

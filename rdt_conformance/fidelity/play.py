@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from rdt_conformance.engines.base import Hung, Lane, Patience, Pending, origin_of
+from rdt_conformance.engines.base import Hung, Lane, Pending, origin_of
 from rdt_conformance.engines.reference.user_code import nothing
 from rdt_conformance.fidelity import values
 from rdt_conformance.fidelity.programs import Program
@@ -81,7 +81,7 @@ class Play:
     """Whether the world is as it was before."""
 
 
-def play(program: Program, world: World, kind: PayloadKind, device: str, seconds: float = Patience.call) -> Play:
+def play(program: Program, world: World, kind: PayloadKind, device: str, seconds: float) -> Play:
     """Play a program in a world in which nothing is left of earlier ones.
 
     Args:
@@ -275,7 +275,7 @@ class _Player:
         if self._refused & {step.actor, DRIVER}:
             self._refused -= {step.actor, DRIVER}
         elif step.obj in self._refs:
-            self._processes[DRIVER].metadata_of(self._refs[step.obj]).wait(Patience.call)
+            self._processes[DRIVER].metadata_of(self._refs[step.obj]).wait(self._seconds)
 
     def _came_to(self, pending: Pending[T], tell: Callable[[T], str], longer: float = 0.0) -> str:
         error = pending.error(self._seconds + longer)
@@ -290,7 +290,7 @@ class _Player:
             world.come_to_rest()
         ended = [self._processes[name].run(values.end_troubles) for name in self._troubled if name != self._dead]
         for each in ended:
-            each.wait(Patience.call)
+            each.wait(self._seconds)
         self._refs.clear()
         self._values.clear()
         if self.result.clean and not world.reset():

@@ -136,7 +136,7 @@ class Study:
                     soon = True
                     self._renew(apart, limit.settings)
                 plays = [
-                    play(limit.program, world, bench.kind, bench.devices[0])
+                    play(limit.program, world, bench.kind, bench.devices[0], bench.patience.call)
                     for world, bench in zip(apart, self._benches, strict=True)
                 ]
                 where = findings.limits if differences(*plays) else findings.limits_gone
@@ -162,7 +162,7 @@ class Study:
     def _play(self, bench: Bench, program: Program) -> Play:
         world, clean = bench.acquire(), False
         try:
-            played = play(program, world, bench.kind, bench.devices[0])
+            played = play(program, world, bench.kind, bench.devices[0], bench.patience.call)
             clean = played.clean
         finally:
             bench.release(world, again=clean)

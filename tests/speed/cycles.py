@@ -66,6 +66,8 @@ def main() -> None:
     parser.add_argument("transports", nargs="+", help="in any form that --transport of the suite takes")
     parser.add_argument("--cycles", type=int, default=100_000)
     options = parser.parse_args()
+    if options.cycles < _COUNTS:
+        parser.error(f"{_COUNTS} cycles are the fewest")
     torch.set_num_threads(1)
     sys.exit(not all([_flat(target, options.cycles) for target in options.transports]))
 
@@ -79,7 +81,7 @@ def _flat(target: str, cycles: int) -> bool:
         watch = Watch([receiver])
         for turn in range(1, cycles + 1):
             _cycle(peer, receiver, source, turn)
-            if turn % (cycles // _COUNTS) == 0:
+            if turn * _COUNTS % cycles < _COUNTS:
                 for process, figures in (("source", peer.call(source, "held")), ("receiver", held(watch))):
                     levels[process].append(Level(time.monotonic() - began, turn, _SENT, 0, figures, {}))
     finally:

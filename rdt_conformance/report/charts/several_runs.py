@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from rdt_conformance.bench.results import CellResult, Row
+from rdt_conformance.bench.results import BETWEEN_GPUS, CellResult, Row
 from rdt_conformance.report.charts import scale
 from rdt_conformance.report.charts.marks import Chart, Missing, Plot
 from rdt_conformance.report.charts.measured import Lines, Value, lines, share_of_limit
@@ -116,7 +116,7 @@ def _own(runs: Sequence[Run], benchmark: str) -> list[CellResult]:
         replace(
             cell,
             rows=[
-                replace(row, name=name) if row.role == "transport" else row
+                replace(row, name=f"{name}{BETWEEN_GPUS if cell.apart else ''}") if row.role == "transport" else row
                 for row in cell.rows
                 if row.role in ("transport", "ceiling")
             ],
