@@ -26,11 +26,11 @@ _CELLS = 4096
 _MOST_PEERS = 1024
 """How many peers are known at a time, unless more are in use."""
 _MOST_TOLD = 256 << 10
-"""How many bytes of sections NIXL is told of a peer before it is made to forget it all: it keeps some twenty times as much. A
-section has 250 bytes and more. To get to know the peer anew takes some milliseconds, and a socket at either end that NIXL
-never closes (nixl#2025)."""
+"""How many bytes of sections NIXL is told of a peer before it is made to forget it all: it keeps some twenty times as
+much. A section has 250 bytes and more. To get to know the peer anew takes some milliseconds, and a socket at either end
+that NIXL never closes (nixl#2025)."""
 _MOST_RETIRED = 256 << 10
-"""How many bytes of sections of its own memory a process keeps for later. What it keeps, nobody has to be told again."""
+"""How many bytes of sections of its own memory a process keeps for later: what it keeps, nobody need be told again."""
 
 _THREAD_PAUSE = 1000
 """Microseconds after which NIXL's thread looks again if UCX has not woken it."""
