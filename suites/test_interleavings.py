@@ -109,6 +109,7 @@ def test_a_transfer_is_interrupted_by_its_abort(case: Case) -> None:
         aborted, other = (_Transfer(case, source, destination, number).prepare(verb) for number in range(2))
         if verb == "fetch":
             aborted.begin(verb)
+            aborted.settle()  # else the abort may meet it, which may then fail: see the next check
         with case.in_order(order):
             if abort_first:
                 aborted.abort()
@@ -249,6 +250,11 @@ class _Transfer:
                 if not self._case.target.one_sided.value:
                     self._sending = self._source.send(self._obj_id, self._tensors, self._metadata, self._comm)
                 self._receiving = self._destination.recv(*ours, self._comm)
+
+    def settle(self) -> None:
+        """Wait until the fetch has begun in earnest, and only its end is still to be waited for."""
+        assert self._fetching is not None, "no fetch"
+        self._case.ok(self._fetching)
 
     def abort(self) -> None:
         """Submit an abort on each side where Ray calls it."""

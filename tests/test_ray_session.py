@@ -24,6 +24,7 @@ import pytest
 from rdt_conformance.engines import ray_keeper
 from rdt_conformance.engines.ray_connection import token_shown
 from rdt_conformance.engines.ray_session import RayProblem, RaySession
+from rdt_conformance.file_limit import allow_many_files
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -223,10 +224,16 @@ def test_a_start_that_takes_too_long(monkeypatch: pytest.MonkeyPatch, short: Pat
     assert set(psutil.Process().children()) <= others
 
 
-def test_no_place_for_the_temporary_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("open_files", [0, 1_100])
+def test_no_place_for_the_temporary_directory(open_files: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told, also in a process in which transports that never end have opened more than a thousand files."""
     monkeypatch.setattr("rdt_conformance.engines.ray_session._temporary_base", lambda: "/proc")
-    with pytest.raises(RayProblem, match=r"^Ray did not start: .*/proc"):
-        RaySession(seconds=START).start()
+    allow_many_files()
+    with contextlib.ExitStack() as opened:
+        for _ in range(open_files):
+            opened.enter_context(socket.socket())
+        with pytest.raises(RayProblem, match=r"^Ray did not start: .*/proc"):
+            RaySession(seconds=START).start()
 
 
 @pytest.mark.parametrize(("free", "where"), [(1 << 40, "/dev/shm"), (64 << 20, "/somewhere")])

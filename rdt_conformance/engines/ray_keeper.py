@@ -16,7 +16,6 @@ import ctypes
 import fcntl
 import json
 import os
-import select
 import shutil
 import signal
 import sys
@@ -24,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TextIO
 
@@ -74,11 +74,11 @@ def keep(order: Order) -> None:
         starter, answer = _fork_starter(order, directory)
         vital: dict[int, str] = {}
         while True:
-            ready, _, _ = select.select([sys.stdin, *([] if answer is None else [answer])], [], [], _GLANCE)
+            ready = wait([stream.fileno() for stream in (sys.stdin, answer) if stream is not None], _GLANCE)
             # A process that the parent has forked may hold the pipe open after the parent's death.
-            if sys.stdin in ready or os.getppid() != parent:
+            if sys.stdin.fileno() in ready or os.getppid() != parent:
                 return
-            if answer is not None and answer in ready:
+            if answer is not None and answer.fileno() in ready:
                 print(answer.readline() or json.dumps({"problem": "it ended during the start"}), flush=True)
                 answer = None
             if answer is not None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from multiprocessing.connection import wait
 from typing import Any
 
 from rdt_conformance.engines.places import NoGpus, Places, keep_gpus, let_go
@@ -171,8 +171,8 @@ class RaySession:
 
     def _answer(self, keeper: subprocess.Popen[str], deadline: float) -> dict[str, Any] | None:
         assert keeper.stdout is not None
-        ready, _, _ = select.select([keeper.stdout], [], [], max(0.0, deadline - time.monotonic()))
-        if not ready:
+        # Not by select, which knows no more than 1,024 descriptors: transports may have opened more in this process.
+        if not wait([keeper.stdout.fileno()], max(0.0, deadline - time.monotonic())):
             raise RayProblem(f"Ray did not start within {self._seconds:g} s")
         line = keeper.stdout.readline()
         return json.loads(line) if line else None
