@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import resource
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import hypothesis.internal.conjecture.engine as hypothesis_engine
 import numpy
@@ -136,6 +136,27 @@ def test_receive_and_fetch_need_only_be_alike() -> None:
     assert run_check(bench_of(Doubling, torch.Tensor), name).failures == ()
     (failure,) = run_check(bench_of(Deaf, torch.Tensor), name).failures
     assert failure.clause == "F8"
+
+
+class FlattensLate(InlineTransport):
+    """Takes what is contiguous, and finds out when it is received that a single element has a stride of 2."""
+
+    kept: ClassVar[dict[str, list[torch.Tensor]]] = {}
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+        self.kept[obj_id] = [tensor for tensor in rdt_object if tensor.is_contiguous() and tensor.dim()]
+        return super().extract_tensor_transport_metadata(obj_id, rdt_object)
+
+    def recv_multiple_tensors(self, obj_id: str, *args: Any, **kwargs: Any) -> list[Any]:
+        for tensor in self.kept[obj_id]:
+            tensor.detach().contiguous().flatten().view(torch.uint8)
+        return super().recv_multiple_tensors(obj_id, *args, **kwargs)
+
+
+def test_a_single_element_with_any_stride_is_among_the_views() -> None:
+    result = run_check(bench_of(FlattensLate, torch.Tensor), "test_every_view_arrives_or_is_refused")
+    (failure,) = result.failures
+    assert failure.clause == "D3" and "stride" in failure.happened, failure.happened
 
 
 class Unsteady(InlineTransport):

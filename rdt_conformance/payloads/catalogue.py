@@ -24,7 +24,8 @@ _LONG = (4099,)
 """Long enough that some element of every dtype of up to 32 bits is a NaN with a payload, a denormal, a -0.0."""
 _SMALL = 4096
 """Bytes that every other tensor has at most."""
-_VIEWED = ((), (3,), (3, 4), (2, 3, 4), (2, 3, 4, 5))
+_VIEWED = ((), (3,), (1,), (3, 4), (2, 3, 4), (2, 3, 4, 5))
+"""A single element counts as contiguous whatever its stride, and yet cannot be seen as bytes by torch with one of 2."""
 
 
 def every_contiguous(payload_type: type[AnyPayload], elements: Sequence[ElementType]) -> list[AnyPayload]:
