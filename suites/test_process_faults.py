@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rdt_conformance.checks import Case, check
 from rdt_conformance.checks.attempts import BOTH, FETCH, GIVEN_UP, RECEIVE, RECEIVE_ALONE, Attempt, complete_ways
 from rdt_conformance.checks.moves import transfer
+from rdt_conformance.contract import clause
 from rdt_conformance.engines.base import Lane
 from rdt_conformance.engines.reference.worker import Settings
 from rdt_conformance.engines.world import Held, Process
@@ -76,22 +77,17 @@ def test_the_death_of_a_receiver_leaves_the_others_alone(case: Case) -> None:
     _works(case, source, other, "R2")
 
 
-@check("R3")
+@check("R3", situational=("A1", "A9", "A10"))
 def test_a_source_that_stood_still_works_on(case: Case) -> None:
-    """It is stopped before the receiver asks, and goes on when that has waited for a while or has got an answer."""
+    """It is stopped before the receiver asks, and goes on when that has waited for a while or has got an answer.
+
+    Another time, the receive is aborted meanwhile. One that does not need a send waits for nothing else.
+    """
     way = case.draw(st.sampled_from(complete_ways(case)), "received as")
     source, destination = case.actors(2)
-    attempt = Attempt.of_new_object(case, source, destination, way, case.payload(5_000))
-    with source.paused() as stopped:
-        if not stopped:
-            raise case.cannot("the source is on another machine, where it cannot be stopped")
-        attempt.begin_receive()
-        if way == BOTH:
-            attempt.begin_send_blindly()
-        attempt.main_call.wait(A_WHILE)
-    attempt.expect_exact_or_error("R3")
-    if attempt.send is not None:
-        case.error(attempt.send, "R3")
+    _meet_a_stopped_source(case, source, destination, way)
+    if case.target.one_sided.value and case.target.can_abort.value and case.bench.engine in clause("A1").engines:
+        _meet_a_stopped_source(case, source, destination, way, aborted=True)
     _works(case, source, destination, "R3")
 
 
@@ -199,6 +195,25 @@ def _wait_for_some_of_it(attempt: Attempt, memory: int, seconds: float) -> None:
 
 def _memory_in_use(worker: Any) -> int:
     return psutil.Process().memory_info().rss + tensor_bytes()
+
+
+def _meet_a_stopped_source(
+    case: Case, source: Process, destination: Process, way: str, *, aborted: bool = False
+) -> None:
+    attempt = Attempt.of_new_object(case, source, destination, way, case.payload(5_000))
+    with source.paused() as stopped:
+        if not stopped:
+            raise case.cannot("the source is on another machine, where it cannot be stopped")
+        attempt.begin_receive()
+        if way == BOTH:
+            attempt.begin_send_blindly()
+        ended = attempt.main_call.wait(A_WHILE)
+        if aborted and not ended and attempt.end():
+            case.witness("A1", "A9", "A10")
+    if not aborted or ended:
+        attempt.expect_exact_or_error("R3")
+    if attempt.send is not None:
+        case.error(attempt.send, "R3")
 
 
 def _works(case: Case, source: Process, destination: Process, clause: str) -> None:

@@ -35,6 +35,14 @@ class AbortLooksLikeSuccess(SocketPullTransport):
             return fetch_request.tensors
 
 
+@breaks("A1", across_processes=True)
+class DeafToAborts(SocketPullTransport):
+    """Waits for the answer of the source, however long that may take: an abort does nothing."""
+
+    def abort_transport(self, obj_id: str, communicator_metadata: Any) -> None:
+        pass
+
+
 @breaks("A2")
 class SendIgnoresAbort(TcpTransport):
     """Forgets that a sender may be waiting for a receiver that will never come."""
