@@ -314,7 +314,14 @@ class Session:
     def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
         """Show the verdict, or say that there is none."""
         if self.verdict is not None:
-            terminal.write(self.verdict, self.target, terminalreporter, seed=self.seed, report_path=self._report_path)
+            terminal.write(
+                self.verdict,
+                self.target,
+                terminalreporter,
+                seed=self.seed,
+                report_path=self._report_path,
+                replayed=self._settings.replay is not None,
+            )
         elif self._benchmarks.only and self._report_path is not None:
             terminalreporter.write_line(f"report: {self._report_path}")
         elif self._has_verdict() and not self._benchmarks.only:

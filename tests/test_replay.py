@@ -57,6 +57,7 @@ def test_a_broken_should_clause_is_shown_again_and_no_more_is_said(tmp_path: Pat
     run = run_suite_forked(tmp_path, advised, "--rdt-profile=quick", "--rdt-engine=local", "--rdt-clause=G3b")
     _, again = replayed(tmp_path, run)
     assert "G3b SHOULD broken" in again.printed
+    assert "History:" in again.printed and "History:" not in run.printed, "the whole story, once it is asked for"
     assert "did not come back" not in again.printed
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rdt_conformance.contract import Area, Level
 from rdt_conformance.deviations import Deviation
 from rdt_conformance.exposures import in_a_line
-from rdt_conformance.report import paragraph
+from rdt_conformance.report import paragraph, story
 from rdt_conformance.results import Failure
 from rdt_conformance.verdict import ClauseResult, Exit, Status, Verdict, worst
 from rdt_conformance.words import count, few, listed, worded
@@ -38,7 +38,13 @@ Line = tuple[str, dict[str, bool]]
 
 
 def write(
-    verdict: Verdict, target: Target, terminalreporter: TerminalReporter, *, seed: int | str, report_path: Path | None
+    verdict: Verdict,
+    target: Target,
+    terminalreporter: TerminalReporter,
+    *,
+    seed: int | str,
+    report_path: Path | None,
+    replayed: bool = False,
 ) -> None:
     """Write the section ``rdt-conformance verdict``.
 
@@ -48,6 +54,7 @@ def write(
         terminalreporter: pytest's; it knows whether the terminal has colours.
         seed: the seed of the run.
         report_path: where ``report.json`` lies; None if no report was written.
+        replayed: one failure was shown again. Of a MUST pytest tells the whole story; of a SHOULD it is told here.
     """
     width = min(max(shutil.get_terminal_size().columns, NARROWEST), WIDEST) - 1
     terminalreporter.section("rdt-conformance verdict")
@@ -56,6 +63,7 @@ def write(
         _area_table(verdict),
         _broken(verdict, Level.MUST, "red", width),
         _broken(verdict, Level.SHOULD, "yellow", width),
+        _stories(verdict) if replayed else (),
         _deviations(verdict, width),
         _unmet(verdict, width),
         _harness_errors(verdict, width),
@@ -118,6 +126,11 @@ def _broken(verdict: Verdict, level: Level, colour: str, width: int) -> Iterator
             yield from _full_entry(rows, verdict, colour, width)
         else:
             yield textwrap.shorten(_what_broke(rows, verdict), width, placeholder=" …"), {colour: True}
+
+
+def _stories(verdict: Verdict) -> Iterator[Line]:
+    for row in verdict.broken(Level.SHOULD):
+        yield from _plain(story.render(_clearest([row])).splitlines())
 
 
 def _full_entry(rows: Sequence[ClauseResult], verdict: Verdict, colour: str, width: int) -> Iterator[Line]:
