@@ -58,7 +58,7 @@ def expect_no_growth(
         payload_bytes=payload_bytes,
     )
     if not grown.judged:
-        raise case.cannot(f"only {grown.cycles} cycles could be run in {seconds:g} s, too few to tell a leak")
+        raise case.cannot(f"only {grown.cycles} cycles could be run in {seconds:.3g} s, too few to tell a leak")
     elsewhere = [leak for leak in grown.leaks if control is not None and _adds(case, [leak], control, clause)]
     leaks = [leak for leak in grown.leaks if leak not in elsewhere and not (elsewhere and leak.kind in MEMORIES)]
     if leaks:

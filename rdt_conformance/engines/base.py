@@ -86,7 +86,7 @@ class Hung(BaseException):
     """
 
     def __init__(self, what: str, seconds: float, stacks: str) -> None:
-        super().__init__(f"{what} did not come back within {seconds:g} s")
+        super().__init__(f"{what} did not come back within {seconds:.3g} s")
         self.what = what
         self.seconds = seconds
         self.stacks = stacks
