@@ -183,28 +183,36 @@ class RawSource:
         return address_of(self.bytes)
 
 
-class Fetching(Ceiling):
-    """A ceiling whose bytes lie in the source's process."""
+class FromSource:
+    """The part of a contender that has to do with the source's process, in which its bytes lie, on whatever device."""
 
     raw_source: type[RawSource] = RawSource
     """What has them there."""
 
-    def __init__(self, source: Remote, load: Load) -> None:
-        super().__init__(source, load)
+    def reach(self, source: Remote, load: Load) -> None:
+        """Have it there."""
         self._remote = source
-        self._source = source.make(self.raw_source, self._load)
+        self._source = source.make(self.raw_source, load)
 
     def ask(self, method: str, *args: Any) -> Any:
         """What a method of that returns."""
         return self._remote.call(self._source, method, *args)
 
     def before(self, turn: int) -> None:
-        """See `Ceiling.before`."""
+        """Let the source's bytes be those of this turn. They are there when this returns."""
         self.ask("refill", turn)
 
     def close(self) -> None:
         """See `loop.Contender`."""
         self._remote.forget(self._source)
+
+
+class Fetching(FromSource, Ceiling):
+    """A ceiling whose bytes lie in the source's process."""
+
+    def __init__(self, source: Remote, load: Load) -> None:
+        super().__init__(source, load)
+        self.reach(source, self._load)
 
 
 class _Piece(ctypes.Structure):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from rdt_conformance.bench.ceilings import RawSource
+from rdt_conformance.bench.ceilings import FromSource, RawSource
 from rdt_conformance.bench.contents import Load
 from rdt_conformance.bench.gpu_ceilings import OnGpu, come_to_rest
 from rdt_conformance.bench.process import Remote
@@ -19,28 +19,12 @@ from rdt_conformance.bench.raw_libraries import PATIENCE, RECEIVER, SOURCE, STOR
 _TAG = 0
 
 
-class FromOther(OnGpu):
+class FromOther(FromSource, OnGpu):
     """A contender whose bytes lie in the source's process."""
-
-    raw_source: type[RawSource] = RawSource
-    """What has them there."""
 
     def __init__(self, source: Remote, load: Load) -> None:
         super().__init__(source, load)
-        self._remote = source
-        self._source = source.make(self.raw_source, self._load)
-
-    def ask(self, method: str, *args: Any) -> Any:
-        """What a method of that returns."""
-        return self._remote.call(self._source, method, *args)
-
-    def before(self, turn: int) -> None:
-        """See `OnGpu.before`. What comes from host memory has arrived when this returns."""
-        self.ask("refill", turn)
-
-    def close(self) -> None:
-        """See `loop.Contender`."""
-        self._remote.forget(self._source)
+        self.reach(source, self._load)
 
 
 class GpuNixl(FromOther):
