@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import resource
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
@@ -12,9 +13,11 @@ import numpy
 import pytest
 import torch
 from check_run import bench_of, run_check
+from hypothesis import strategies as st
 from ray.experimental import TensorTransportMetadata
 
 from rdt_conformance import author, pickling
+from rdt_conformance.checks import Case, check
 from rdt_conformance.contract import CLAUSES
 from rdt_conformance.engines.base import Origin, mark_origin
 from rdt_conformance.engines.local import local_world
@@ -330,3 +333,22 @@ def test_a_failure_that_takes_long_to_make_small_is_not_for_hypothesis_to_report
     assert run_check(bench, "test_count_and_order_hold").outcome == "broken"
     assert capsys.readouterr().out == ""
     assert hypothesis_engine.MAX_SHRINKING_SECONDS == 300  # for the author's own tests it is as it was
+
+
+# --- examples -----------------------------------------------------------------------------------------------------
+
+
+def test_the_same_choices_may_lead_to_other_questions() -> None:
+    """As where what is asked for next depends on threads of the transport's own, which no choice decides."""
+    turns = itertools.count()
+
+    @check("L1")
+    def asks_now_and_then(case: Case) -> None:
+        case.draw(st.booleans(), "first")
+        if next(turns) % 5:
+            case.draw(st.integers(), "second")
+
+    result = run_check(bench_of(InlineTransport, torch.Tensor), asks_now_and_then)
+    assert (result.outcome, result.failures) == ("passed", ())
+    assert result.examples > 10
+    assert result.facts["led to other questions than before"]["repeated choices"] > 0

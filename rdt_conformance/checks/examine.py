@@ -35,6 +35,8 @@ _DELIVERY = "L1"
 
 _TRIES = 20
 """How often one example is run again until it fails."""
+_SEARCHES = 20
+"""How often a search is begun anew that met something else than before by the same choices."""
 _LEAST_ORDERS = 12
 """What a check of interleavings tries at least: there are not many pairs of calls that can meet, and each is looked for
 in vain as long as another one was tried instead."""
@@ -94,35 +96,16 @@ class Examination:
 
     def _search(self) -> bool:
         """Let Hypothesis look for a failing example; whether it found one that did not fail again."""
-        settings = hypothesis.settings(
-            max_examples=self._budget.examples * self._spec.tries,
-            # No example database: it would write into the author's folder, and a seed replays a failure exactly.
-            database=None,
-            deadline=None,
-            report_multiple_bugs=False,
-            print_blob=False,
-            verbosity=Verbosity.quiet,  # it takes the time for making an example small for five minutes, and says so
-            suppress_health_check=list(HealthCheck),  # pyright: ignore[reportArgumentType]
-            phases=(Phase.generate, Phase.shrink),
-        )
-
-        @settings
-        @hypothesis.seed(self._bench.seed_for(self._spec.name))
-        @hypothesis.given(st.data())
-        def search(data: st.DataObject) -> None:
-            self._example(data)
-
         try:
             if self._bench.replay is not None:
-                self._play_again(search, self._bench.replay)
+                self._play_again(self._search_from(0), self._bench.replay)
             else:
                 with _shrinking_for(self._budget.shrink_seconds):
-                    search()
+                    self._generate()
         except (Broken, Hung):
             return False
         except Flaky as flaky:
-            # An example without choices, because the time was over, is no mistake of the check.
-            if self._failure is None and not self._time_is_over and not self._reason:
+            if not self._told:
                 self._note_crash(flaky)
             return True
         except Unsatisfiable:
@@ -132,6 +115,50 @@ class Examination:
         except BaseException as crash:
             self._note_crash(crash)
         return False
+
+    def _generate(self) -> None:
+        """Search, and search anew with another seed where the same choices led to other questions than before.
+
+        That is how Hypothesis finds out that an example did not fail again; and what is asked for next may depend on
+        what a transport has done by then, of which its own threads and the system's clock decide a part.
+
+        Raises:
+            Flaky: an example did not fail again; or too often, other questions were asked.
+        """
+        for number in range(_SEARCHES):
+            try:
+                self._search_from(number)()
+                return
+            except Flaky:
+                if self._told or (number == _SEARCHES - 1 and not self._completed):
+                    raise
+                self._take_facts({"led to other questions than before": {"repeated choices": 1}})
+
+    @property
+    def _told(self) -> bool:
+        """Whether it is known why an example did not end as before: it was cut short when the time was over, say."""
+        return self._failure is not None or self._time_is_over or bool(self._reason)
+
+    def _search_from(self, number: int) -> Callable[[], None]:
+        """What lets Hypothesis look for a failing example; each number has a seed of its own."""
+
+        @hypothesis.settings(
+            max_examples=max(1, self._budget.examples * self._spec.tries - self._examples),
+            # No example database: it would write into the author's folder, and a seed replays a failure exactly.
+            database=None,
+            deadline=None,
+            report_multiple_bugs=False,
+            print_blob=False,
+            verbosity=Verbosity.quiet,  # it takes the time for making an example small for five minutes, and says so
+            suppress_health_check=list(HealthCheck),  # pyright: ignore[reportArgumentType]
+            phases=(Phase.generate, Phase.shrink),
+        )
+        @hypothesis.seed(self._bench.seed_for(self._spec.name) + number)
+        @hypothesis.given(st.data())
+        def search(data: st.DataObject) -> None:
+            self._example(data)
+
+        return search
 
     def _play_again(self, search: Callable[[], None], replay: Replay) -> None:
         """Run the one example of a token until it fails again, which a race may not do at once."""

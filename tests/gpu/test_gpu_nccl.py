@@ -211,7 +211,10 @@ def test_memory_is_flat(pair: tuple[Actor, Actor]) -> None:
 
 
 def test_the_dead_keep_no_memory(pair: tuple[Actor, Actor], hire: Callable[..., Actor]) -> None:
-    """Their communicators go when the next object is freed, in either direction."""
+    """Their communicators go soon after the next object is freed, in either direction.
+
+    The first of the dead may still hold theirs when the count begins; three more hold three times as much.
+    """
     survivor, recipe = pair[0], partial(recipes.numbers, MIB)
 
     def life_and_death() -> None:
@@ -229,7 +232,9 @@ def test_the_dead_keep_no_memory(pair: tuple[Actor, Actor], hire: Callable[..., 
     before = held()
     for _ in range(3):
         life_and_death()
-    assert settled(lambda: held() == before), f"{held()} after three more deaths, {before} before"
+    assert settled(lambda: all(now <= then for now, then in zip(held(), before, strict=True))), (
+        f"{held()} after three more deaths, {before} before"
+    )
 
 
 def threads(inside: Inside) -> int:
