@@ -12,16 +12,6 @@ from rdt_conformance.report import paragraph
 
 WIDTH = 100
 
-_RAY = "https://github.com/ray-project/ray"
-_RAY_DOCS = "https://docs.ray.io/en/master/ray-core"
-_PAGES = {
-    "custom-tensor-transport.md": f"{_RAY_DOCS}/direct-transport/custom-tensor-transport.html",
-    "direct-transport.md": f"{_RAY_DOCS}/direct-transport.html",
-}
-_FOLDERS = {"actor.py": "", "serialization.py": "_private/", "worker.py": "_private/"}
-"""Where in Ray's package a file lies that is not among those of RDT."""
-_ISSUES = {"ray": f"{_RAY}/issues", "nixl": "https://github.com/ai-dynamo/nixl/issues"}
-
 
 def facts(entry: Clause) -> dict[str, str]:
     """What is known of a clause besides its sentence, by a short label, in the order in which it is told."""
@@ -33,28 +23,6 @@ def facts(entry: Clause) -> dict[str, str]:
         "engines": ", ".join(engine for engine in ENGINES if engine in entry.engines),
         "since": f"Ray {entry.since}",
     }
-
-
-def sources(entry: Clause) -> list[tuple[str, str]]:
-    """Where a clause is written or relied upon: each place in words, and its address."""
-    return [(text, _address(text)) for text in entry.source.split("; ")]
-
-
-def _address(source: str) -> str:
-    kind, _, where = source.partition(" ")
-    if kind == "doc":
-        page, _, anchor = where.partition("#")
-        if page in _PAGES:
-            return _PAGES[page] + (f"#{anchor}" if anchor else "")
-        return _file("tensor_transport_manager.py")
-    if kind == "src":
-        return _file(where.partition(" ")[0])
-    repository, _, number = source.partition("#")
-    return f"{_ISSUES[repository]}/{number}"
-
-
-def _file(name: str) -> str:
-    return f"{_RAY}/blob/ray-2.60.0/python/ray/{_FOLDERS.get(name, 'experimental/rdt/')}{name}"
 
 
 def command(entry: Clause, fault: Fault) -> str:

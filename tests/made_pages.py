@@ -54,7 +54,8 @@ def deviations(place: Path) -> Path:
     """One listed deviation that is seen, which hides another clause, and an entry that is no longer true."""
     ended = dataclasses.replace(failing("G4"), clauses=("G4", "G5"), seen=("G4",))
     day = date(2026, 11, 28)
-    entries = [Deviation(c, "all", HOSTILE[0], "https://example.com/" + HOSTILE[7], day) for c in ("G4", "D1")]
+    links = {"G4": "https://example.com/issues/17", "D1": "https://example.com/" + HOSTILE[7]}
+    entries = [Deviation(clause, "all", HOSTILE[0], link, day) for clause, link in links.items()]
     listed = Deviations(tuple(entries), "known.toml", day)
     return page(place, write(place, [*passing(besides=["G4", "G5"]), ended], deviations=listed))
 

@@ -9,8 +9,9 @@ import pytest
 from suite_run import ROOT
 from test_contract import each_clause, ray_root
 
-from rdt_conformance import cli, explain
+from rdt_conformance import cli
 from rdt_conformance.contract import Clause
+from rdt_conformance.sources import sources
 
 
 def test_all_that_is_known_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,7 +44,12 @@ def test_whoever_stops_reading_sees_no_traceback() -> None:
 
 @each_clause
 def test_each_source_has_an_address(entry: Clause) -> None:
-    for _, address in explain.sources(entry):
+    for _, address in sources(entry.source):
         folder, _, file = address.partition("/python/ray/")
         assert folder.startswith("https://")
         assert not file or (ray_root() / file).is_file(), address
+
+
+@pytest.mark.parametrize("written", ["", "by word of mouth", "javascript:alert(1)", "ray#", "ray#1/../x", "<b>#3"])
+def test_what_is_no_source_has_no_address(written: str) -> None:
+    assert sources(written) == [(written, "")]

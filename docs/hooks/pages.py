@@ -15,6 +15,7 @@ from rdt_conformance.cli import make_parser
 from rdt_conformance.contract import Clause
 from rdt_conformance.faults_known import Fault, known_faults
 from rdt_conformance.options import OPTIONS, Option
+from rdt_conformance.sources import sources
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -66,7 +67,7 @@ def clause_page(entry: Clause, faults: Sequence[Fault]) -> str:
     told = explain.facts(entry)
     prose = [f"**{title}.** {_text(told.pop(label))}" for label, title in labels.items()]
     rows = {label.capitalize(): _text(text) for label, text in told.items()}
-    rows["Source"] = "<br>".join(f"[{_text(text)}]({address})" for text, address in explain.sources(entry))
+    rows["Source"] = "<br>".join(f"[{_text(text)}]({address})" for text, address in sources(entry.source))
     rows["Its checks alone"] = f"`pytest --transport=TARGET --rdt-clause={entry.id}`"
     sections = [
         f"# {entry.id}: {entry.area.value}, {entry.level.value}",

@@ -226,10 +226,13 @@ class Case:
         So it is if the transport answered with something that Ray could not work with, unless the situation is one
         where an error of Ray's own is as good as the transport's (`by_ray`).
         """
+        began = time.monotonic()
         try:
             error = pending.error(seconds or self.patience.call)
         except Hung as hung:
             raise self.hung(hung, clause) from None
+        if error is None:
+            self.bench.note_wait(time.monotonic() - began)
         if isinstance(error, NeedsRayError):
             raise NotExercised(str(error))
         if isinstance(error, ProtocolError) and not by_ray:  # no answer that a transport may give

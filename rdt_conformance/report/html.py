@@ -19,6 +19,7 @@ from rdt_conformance.report.charts import svg
 from rdt_conformance.report.comparison import Comparison
 from rdt_conformance.report.diagram_svg import as_svg
 from rdt_conformance.report.view import RunView
+from rdt_conformance.sources import sources
 from rdt_conformance.words import count, listed
 
 FILE_NAME = "report.html"
@@ -63,7 +64,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(anchor=view.anchor, listed=listed, size=_size)
+    environment.filters.update(anchor=view.anchor, listed=listed, size=_size, sources=sources)
     environment.globals.update(
         shown=view.shown,
         worst=view.worst,
