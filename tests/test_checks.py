@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import resource
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -26,6 +27,7 @@ from rdt_conformance.file_limit import allow_many_files
 from rdt_conformance.observe.leaks import Growth
 from rdt_conformance.payloads import kind_for
 from rdt_conformance.payloads.strategies import GAPS
+from rdt_conformance.report.story import render
 from reference_transports.inline import InlineMetadata, InlineTransport
 from reference_transports.tcp import TcpTransport
 
@@ -352,3 +354,29 @@ def test_the_same_choices_may_lead_to_other_questions() -> None:
     assert (result.outcome, result.failures) == ("passed", ())
     assert result.examples > 10
     assert result.facts["led to other questions than before"]["repeated choices"] > 0
+
+
+class Fragile(InlineTransport):
+    """Receives on a thread of its own, which fails; whoever waits for it learns no more than that nothing came."""
+
+    def recv_multiple_tensors(self, *args: Any, **kwargs: Any) -> list[Any]:
+        def receive() -> None:
+            raise ValueError("the cable is broken")
+
+        receiving = threading.Thread(target=receive, name="receiving")
+        receiving.start()
+        receiving.join()
+        raise RuntimeError("nothing came")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_what_ended_a_thread_of_the_transports_own_stands_beside_the_failure() -> None:
+    before = threading.excepthook
+    bench = bench_of(Fragile, torch.Tensor)
+    (failure,) = run_check(bench, DELIVERS).failures
+    bench.close()
+    assert "RuntimeError: nothing came" in failure.error and "cable" not in failure.error
+    assert failure.crash.startswith("thread 'receiving':\n")
+    assert failure.crash.endswith("\nValueError: the cable is broken")
+    assert "Last words of what ended by itself" in render(failure)
+    assert threading.excepthook is before

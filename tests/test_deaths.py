@@ -108,7 +108,7 @@ def test_a_process_that_crashes_is_a_failure_and_where_it_did_is_told(
     assert failure.clause == "L1" and when in failure.happened
     assert failure.crash.splitlines()[0] == "actor1:"
     assert "Segmentation fault" in failure.crash and f"in {method}" in failure.crash
-    assert "Last words of the process that ended" in render(failure)
+    assert "Last words of what ended by itself" in render(failure)
 
 
 def test_a_late_death_is_held_against_the_check_that_was_before_unless_ray_did_it(engines: Engines) -> None:

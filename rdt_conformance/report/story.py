@@ -28,7 +28,7 @@ def render(failure: Failure) -> str:
         _block("A similar example went well", list(differences(failure))),
         _block("Raised by the transport", failure.error.splitlines()),
         _block("Where each thread was stuck", failure.stacks.splitlines()),
-        _block("Last words of the process that ended", failure.crash.splitlines()),
+        _block("Last words of what ended by itself", failure.crash.splitlines()),
         _block("Replay it with", [failure.replay or "(no replay was recorded)"]),
     ]
     return "\n\n".join("\n".join(lines) for section in sections if (lines := list(section)))
