@@ -71,7 +71,8 @@ class Contests:
         self._peers = peers
         self._against = against
         self._gated = gated
-        self._seconds = seconds
+        self.seconds = seconds
+        """How long each measurement lasts; may change from one cell to the next."""
         self._seed = seed
         self._bench = bench
         self._be(apart=False)
@@ -137,7 +138,7 @@ class Contests:
         world = bench.new_world()
         try:
             makers = {way: partial(RdtContender, world, bench.kind, load, way, bench.patience) for way in ways}
-            series = measure(makers, Plan(self._seconds, epochs=1, soak=0, seed=self._seed))
+            series = measure(makers, Plan(self.seconds, epochs=1, soak=0, seed=self._seed))
         finally:
             world.close()
         own = series["passed to a task"]
@@ -213,7 +214,7 @@ class Contests:
             each.name: partial(each.pair.contender, each.kind, each.what, load, cell.objects, cell.pattern)
             for each in entrants
         }
-        series = measure(makers, Plan(self._seconds, epochs=cell.epochs, seed=self._seed + attempt))
+        series = measure(makers, Plan(self.seconds, epochs=cell.epochs, seed=self._seed + attempt))
         if before is not None:
             for name, each in series.items():
                 before[name] = before[name].followed_by(each) if name in before else each

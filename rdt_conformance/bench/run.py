@@ -16,6 +16,7 @@ import pytest
 from pytest_benchmark.stats import Metadata
 
 from rdt_conformance.bench import gate, places, table
+from rdt_conformance.bench.allowance import Allowance
 from rdt_conformance.bench.cells import BenchmarkSpec, Cell
 from rdt_conformance.bench.contests import Contests
 from rdt_conformance.bench.raw_peers import RAW_PEERS, why_not_installed
@@ -41,6 +42,8 @@ QUICK_SECONDS = 1.2
 FULL_SECONDS = 10.0
 """For each cell of a full run, or less: all of them have `ALL_SECONDS`."""
 ALL_SECONDS = 360.0
+WHOLE_SECONDS = 540.0
+"""After so long a full run is over, if it can be: whatever comes besides measuring is then at the expense of that."""
 BUSY = "xdist runs tests side by side, which measures nothing but that; run pytest without -n"
 NOT_THE_TRANSPORTS = ("MemoryError", "[Errno 12]", "[Errno 28]", "NeedsRayError")
 """What an error begins with or says if it is this machine, or this engine, that cannot do it."""
@@ -115,8 +118,9 @@ class BenchmarkRun:
         self._contests: Contests | None = None
         self._place: str | None = None
         self._left: list[pytest.Item] = []
-        self._began = 0.0
+        self._began = self._started = 0.0
         self._done = 0
+        self._allowance: Allowance | None = None
         self.results: list[CellResult] = []
 
     def _reason_not_to_run(self) -> str:
@@ -236,6 +240,14 @@ class BenchmarkRun:
         contests = 2 if self._peers() else 1
         return min(FULL_SECONDS, ALL_SECONDS / max(1, self._done + len(self._left)) / contests)
 
+    def _allowed(self) -> float:
+        """Seconds for each measurement of the next cell of a full run."""
+        if self._allowance is None:
+            self._started = time.monotonic()
+            contests = 2 if self._peers() else 1
+            self._allowance = Allowance(WHOLE_SECONDS, self._seconds(), QUICK_SECONDS, contests)
+        return self._allowance.next(time.monotonic() - self._started, len(self._left) + 1)
+
     def measure(self, item: pytest.Item, cell: Cell) -> None:
         """Measure one cell; the test ends as what was found says."""
         if self._contests is None:
@@ -245,10 +257,12 @@ class BenchmarkRun:
                 self._peers(),
                 self._settings.against,
                 gated=self.only or self._earlier is not None,
-                seconds=self._seconds(),
+                seconds=QUICK_SECONDS,
                 seed=self._seed,
                 bench=self._bench,
             )
+        if self.only:
+            self._contests.seconds = self._allowed()
         result = self._contests.measure(getattr(item, "originalname", item.name), cell)
         self.results.append(result)
         self._hand_over(item, result)
