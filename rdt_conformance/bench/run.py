@@ -42,7 +42,7 @@ QUICK_SECONDS = 1.2
 FULL_SECONDS = 10.0
 """For each cell of a full run, or less: all of them have `ALL_SECONDS`."""
 ALL_SECONDS = 360.0
-WHOLE_SECONDS = 540.0
+WHOLE_SECONDS = 500.0
 """After so long a full run is over, if it can be: whatever comes besides measuring is then at the expense of that."""
 BUSY = "xdist runs tests side by side, which measures nothing but that; run pytest without -n"
 NOT_THE_TRANSPORTS = ("MemoryError", "[Errno 12]", "[Errno 28]", "NeedsRayError")
