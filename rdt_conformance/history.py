@@ -22,6 +22,7 @@ ARRIVALS = ("recv_multiple_tensors", "wait_fetch_complete")
 
 KEPT = 4_000
 """Events kept per history; a long stress run forgets its beginning rather than filling the memory."""
+_LAST_WORDS = 5
 
 
 @dataclass
@@ -75,11 +76,14 @@ class History(Recorder):
         self._start = time.perf_counter()
         self.transfers = 0
         """Transfers that brought their tensors, over the whole life of this history."""
+        self.last_words: deque[str] = deque(maxlen=_LAST_WORDS)
+        """What ended threads meanwhile, where that is known."""
 
     def clear(self) -> None:
         """Forget everything and start the clock again."""
         with self._lock:
             self._events.clear()
+            self.last_words.clear()
             self._numbers = itertools.count(1)
             self._start = time.perf_counter()
 

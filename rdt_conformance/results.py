@@ -62,7 +62,7 @@ class Failure:
     stacks: str = ""
     """For a hang: where each stuck thread was."""
     crash: str = ""
-    """What the processes that ended by themselves wrote as they did."""
+    """What the processes, or threads, that ended by themselves wrote as they did."""
     flaky: bool = False
     """It failed once and not again on the same input: a race, or state left by earlier transfers."""
     replay: str = ""

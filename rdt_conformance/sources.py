@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 _RAY = "https://github.com/ray-project/ray"
 _RAY_DOCS = "https://docs.ray.io/en/master/ray-core"
 _PAGES = {
@@ -23,16 +25,14 @@ def sources(written: str) -> list[tuple[str, str]]:
 
 
 def _address(source: str) -> str:
-    kind, _, where = source.partition(" ")
-    if kind == "doc":
-        page, _, anchor = where.partition("#")
-        if page in _PAGES:
-            return _PAGES[page] + (f"#{anchor}" if anchor else "")
+    if page := re.fullmatch(r"doc ([a-z-]+\.md)(#[\w-]+)?", source):
+        return _PAGES[page[1]] + (page[2] or "") if page[1] in _PAGES else ""
+    if re.fullmatch(r"doc [\w.]+", source):
         return _file("tensor_transport_manager.py")
-    if kind == "src":
-        return _file(where.partition(" ")[0])
-    repository, _, number = source.partition("#")
-    return f"{_ISSUES[repository]}/{number}" if repository in _ISSUES and number.isdecimal() else ""
+    if file := re.match(r"src (\w+\.py)\b", source):
+        return _file(file[1])
+    issue = re.fullmatch(r"(\w+)#([0-9]+)", source)
+    return f"{_ISSUES[issue[1]]}/{issue[2]}" if issue and issue[1] in _ISSUES else ""
 
 
 def _file(name: str) -> str:

@@ -50,12 +50,11 @@ def one_failure(place: Path) -> Path:
     return page(place, write(place, [*results, failing("G4"), failing("G10"), unknown]))
 
 
-def deviations(place: Path) -> Path:
+def deviations(place: Path, link: str = "https://example.com/issues/17") -> Path:
     """One listed deviation that is seen, which hides another clause, and an entry that is no longer true."""
     ended = dataclasses.replace(failing("G4"), clauses=("G4", "G5"), seen=("G4",))
     day = date(2026, 11, 28)
-    links = {"G4": "https://example.com/issues/17", "D1": "https://example.com/" + HOSTILE[7]}
-    entries = [Deviation(clause, "all", HOSTILE[0], link, day) for clause, link in links.items()]
+    entries = [Deviation(clause, "all", HOSTILE[0], link, day) for clause in ("G4", "D1")]
     listed = Deviations(tuple(entries), "known.toml", day)
     return page(place, write(place, [*passing(besides=["G4", "G5"]), ended], deviations=listed))
 
@@ -101,7 +100,9 @@ def hostile(place: Path) -> Path:
             Step(7, 0.01, text, text, text, text, 0.02, f"raised {text}"),
             Step(8, 0.03, "sink", "main", text, text, None, text),
         )
-        told = failing(clause, happened=text, example=(text, text), history=steps, error=text, stacks=text, replay=text)
+        told = failing(
+            clause, happened=text, example=(text, text), history=steps, error=text, stacks=text, crash=text, replay=text
+        )
         results.append(dataclasses.replace(told, name=text, facts={text: text}))
     target = FakeTarget("".join(HOSTILE[:5]), note=HOSTILE[5], **{HOSTILE[6]: HOSTILE[7]})
     cells = made_benchmarks.named("".join(HOSTILE[:7]), problem=HOSTILE[7] + HOSTILE[8])

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import resource
-import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -14,11 +12,9 @@ import numpy
 import pytest
 import torch
 from check_run import bench_of, run_check
-from hypothesis import strategies as st
 from ray.experimental import TensorTransportMetadata
 
 from rdt_conformance import author, pickling
-from rdt_conformance.checks import Case, check
 from rdt_conformance.contract import CLAUSES
 from rdt_conformance.engines.base import Origin, mark_origin
 from rdt_conformance.engines.local import local_world
@@ -27,7 +23,6 @@ from rdt_conformance.file_limit import allow_many_files
 from rdt_conformance.observe.leaks import Growth
 from rdt_conformance.payloads import kind_for
 from rdt_conformance.payloads.strategies import GAPS
-from rdt_conformance.report.story import render
 from reference_transports.inline import InlineMetadata, InlineTransport
 from reference_transports.tcp import TcpTransport
 
@@ -335,48 +330,3 @@ def test_a_failure_that_takes_long_to_make_small_is_not_for_hypothesis_to_report
     assert run_check(bench, "test_count_and_order_hold").outcome == "broken"
     assert capsys.readouterr().out == ""
     assert hypothesis_engine.MAX_SHRINKING_SECONDS == 300  # for the author's own tests it is as it was
-
-
-# --- examples -----------------------------------------------------------------------------------------------------
-
-
-def test_the_same_choices_may_lead_to_other_questions() -> None:
-    """As where what is asked for next depends on threads of the transport's own, which no choice decides."""
-    turns = itertools.count()
-
-    @check("L1")
-    def asks_now_and_then(case: Case) -> None:
-        case.draw(st.booleans(), "first")
-        if next(turns) % 5:
-            case.draw(st.integers(), "second")
-
-    result = run_check(bench_of(InlineTransport, torch.Tensor), asks_now_and_then)
-    assert (result.outcome, result.failures) == ("passed", ())
-    assert result.examples > 10
-    assert result.facts["led to other questions than before"]["repeated choices"] > 0
-
-
-class Fragile(InlineTransport):
-    """Receives on a thread of its own, which fails; whoever waits for it learns no more than that nothing came."""
-
-    def recv_multiple_tensors(self, *args: Any, **kwargs: Any) -> list[Any]:
-        def receive() -> None:
-            raise ValueError("the cable is broken")
-
-        receiving = threading.Thread(target=receive, name="receiving")
-        receiving.start()
-        receiving.join()
-        raise RuntimeError("nothing came")
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_what_ended_a_thread_of_the_transports_own_stands_beside_the_failure() -> None:
-    before = threading.excepthook
-    bench = bench_of(Fragile, torch.Tensor)
-    (failure,) = run_check(bench, DELIVERS).failures
-    bench.close()
-    assert "RuntimeError: nothing came" in failure.error and "cable" not in failure.error
-    assert failure.crash.startswith("thread 'receiving':\n")
-    assert failure.crash.endswith("\nValueError: the cable is broken")
-    assert "Last words of what ended by itself" in render(failure)
-    assert threading.excepthook is before

@@ -50,6 +50,19 @@ def test_each_source_has_an_address(entry: Clause) -> None:
         assert not file or (ray_root() / file).is_file(), address
 
 
-@pytest.mark.parametrize("written", ["", "by word of mouth", "javascript:alert(1)", "ray#", "ray#1/../x", "<b>#3"])
+@pytest.mark.parametrize(
+    "written",
+    [
+        "",
+        "by word of mouth",
+        "javascript:alert(1)",
+        "ray#",
+        "ray#1/../x",
+        "<b>#3",
+        "doc new-page.md#x",
+        "src ../../../../../../evil/repo",
+        "src a/../../b.py",
+    ],
+)
 def test_what_is_no_source_has_no_address(written: str) -> None:
     assert sources(written) == [(written, "")]

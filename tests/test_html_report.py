@@ -14,7 +14,7 @@ from pathlib import Path
 import made_pages
 import pytest
 from made_pages import HOSTILE, PAGES, RUNS
-from made_reports import forge, passing, write
+from made_reports import failing, forge, passing, write
 
 from rdt_conformance import cli
 from rdt_conformance.contract import CLAUSES
@@ -115,6 +115,30 @@ def test_only_sources_and_reasons_lead_elsewhere_and_only_whoever_follows_one_fe
     reasons = {"https://example.com"} if name == "deviations" else set()
     assert places == (set() if compares else {"https://docs.ray.io", "https://github.com"} | reasons)
     assert compares or "https://github.com/ray-project/ray/issues/65205" in outside
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        "javascript:alert(1)",
+        "//example.com/1",
+        "http://example.com/1",
+        "https://example.com/" + "x" * 5_000,
+        HOSTILE[0],
+    ],
+)
+def test_what_is_no_address_of_a_web_page_is_shown_and_is_no_link(tmp_path: Path, link: str) -> None:
+    found = Page(made_pages.deviations(tmp_path, link).read_text(encoding="utf-8"))
+    assert "".join(link.split()) in "".join(found.text.split())
+    assert not [
+        each for each in found.links if not each.startswith(("#", "https://docs.ray.io/", "https://github.com/"))
+    ]
+
+
+def test_last_words_are_shown(tmp_path: Path) -> None:
+    report = write(tmp_path, [*passing(besides=["G4"]), failing("G4", crash="thread 'mine':\n<b>KeyError: 1</b>")])
+    found = Page(made_pages.page(tmp_path, report).read_text(encoding="utf-8"))
+    assert "Last words of what ended by itself" in found.text and "<b>KeyError: 1</b>" in found.text
 
 
 def test_a_normal_run_is_a_small_file(page: tuple[str, str, Page]) -> None:

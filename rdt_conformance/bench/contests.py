@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +14,7 @@ from rdt_conformance.bench.cells import Cell, why_not, why_not_apart
 from rdt_conformance.bench.contents import MEASURED, Load
 from rdt_conformance.bench.copies import LEAST_BYTES
 from rdt_conformance.bench.local import Kind, LocalPair
-from rdt_conformance.bench.loop import Plan, Series, measure
+from rdt_conformance.bench.loop import Contender, Plan, Series, measure
 from rdt_conformance.bench.process import ProcessGone, RemoteError
 from rdt_conformance.bench.raw_peers import RAW_PEERS, why_not_raw
 from rdt_conformance.bench.rdt import RdtContender, Way
@@ -73,6 +73,8 @@ class Contests:
         self._gated = gated
         self.seconds = seconds
         """How long each measurement lasts; may change from one cell to the next."""
+        self.measured = 0.0
+        """Seconds that all measurements together were given."""
         self._seed = seed
         self._bench = bench
         self._be(apart=False)
@@ -138,7 +140,7 @@ class Contests:
         world = bench.new_world()
         try:
             makers = {way: partial(RdtContender, world, bench.kind, load, way, bench.patience) for way in ways}
-            series = measure(makers, Plan(self.seconds, epochs=1, soak=0, seed=self._seed))
+            series = self._measure(makers, Plan(self.seconds, epochs=1, soak=0, seed=self._seed))
         finally:
             world.close()
         own = series["passed to a task"]
@@ -214,7 +216,7 @@ class Contests:
             each.name: partial(each.pair.contender, each.kind, each.what, load, cell.objects, cell.pattern)
             for each in entrants
         }
-        series = measure(makers, Plan(self.seconds, epochs=cell.epochs, seed=self._seed + attempt))
+        series = self._measure(makers, Plan(self.seconds, epochs=cell.epochs, seed=self._seed + attempt))
         if before is not None:
             for name, each in series.items():
                 before[name] = before[name].followed_by(each) if name in before else each
@@ -224,6 +226,10 @@ class Contests:
                 series[each.name].counters["copies"] = each.pair.copies(each.kind, each.what, load)
         own = series[entrants[0].name]
         return [summarize(each.name, each.role, series[each.name], own, load.nbytes, self._seed) for each in entrants]
+
+    def _measure(self, makers: Mapping[str, Callable[[], Contender]], plan: Plan) -> dict[str, Series]:
+        self.measured += plan.seconds
+        return measure(makers, plan)
 
     def close(self) -> None:
         """End all processes."""

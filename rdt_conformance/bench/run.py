@@ -220,8 +220,15 @@ class BenchmarkRun:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
         """Say what is running, and what is left."""
+        if not _is_benchmark(item):
+            return
+        self._say(item)
+        self._left = self._left[1:]
+        self._done += 1
+
+    def _say(self, item: pytest.Item) -> None:
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
-        if not _is_benchmark(item) or reporter is None:
+        if reporter is None:
             return
         if self._done <= 1:  # the first one also starts the processes
             self._began = time.monotonic()
@@ -231,8 +238,6 @@ class BenchmarkRun:
         reporter.write_line(
             f"rdt benchmark {self._done + 1} of {total}: {item.name}; about {len(self._left) * each:.0f} s left"
         )
-        self._left = self._left[1:]
-        self._done += 1
 
     def _seconds(self) -> float:
         if not self.only:
@@ -240,13 +245,12 @@ class BenchmarkRun:
         contests = 2 if self._peers() else 1
         return min(FULL_SECONDS, ALL_SECONDS / max(1, self._done + len(self._left)) / contests)
 
-    def _allowed(self) -> float:
-        """Seconds for each measurement of the next cell of a full run."""
+    def _allowed(self, measured: float) -> float:
+        """Seconds for each measurement of the next cell of a full run; all so far were given `measured`."""
         if self._allowance is None:
             self._started = time.monotonic()
-            contests = 2 if self._peers() else 1
-            self._allowance = Allowance(WHOLE_SECONDS, self._seconds(), QUICK_SECONDS, contests)
-        return self._allowance.next(time.monotonic() - self._started, len(self._left) + 1)
+            self._allowance = Allowance(WHOLE_SECONDS, self._seconds(), QUICK_SECONDS, 2 if self._peers() else 1)
+        return self._allowance.next(time.monotonic() - self._started, measured, len(self._left) + 1)
 
     def measure(self, item: pytest.Item, cell: Cell) -> None:
         """Measure one cell; the test ends as what was found says."""
@@ -262,7 +266,7 @@ class BenchmarkRun:
                 bench=self._bench,
             )
         if self.only:
-            self._contests.seconds = self._allowed()
+            self._contests.seconds = self._allowed(self._contests.measured)
         result = self._contests.measure(getattr(item, "originalname", item.name), cell)
         self.results.append(result)
         self._hand_over(item, result)

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import hypothesis.internal.conjecture.engine as hypothesis_engine
 from hypothesis import HealthCheck, Phase, Verbosity, strategies as st
-from hypothesis.errors import DidNotReproduce, Flaky, StopTest, Unsatisfiable, UnsatisfiedAssumption
+from hypothesis.errors import (
+    DidNotReproduce,
+    Flaky,
+    HypothesisException,
+    StopTest,
+    Unsatisfiable,
+    UnsatisfiedAssumption,
+)
 
 from rdt_conformance import author, interrupts
 from rdt_conformance.checks.bench import Bench
@@ -36,7 +43,7 @@ _DELIVERY = "L1"
 _TRIES = 20
 """How often one example is run again until it fails."""
 _SEARCHES = 20
-"""How often a search is begun anew that met something else than before by the same choices."""
+"""How many searches may be broken off because the same choices led to other questions than before."""
 _LEAST_ORDERS = 12
 """What a check of interleavings tries at least: there are not many pairs of calls that can meet, and each is looked for
 in vain as long as another one was tried instead."""
@@ -64,6 +71,10 @@ class Examination:
         self._advice: dict[str, Failure] = {}
         self._facts: dict[str, Any] = {}
         self._reason = ""
+        self._broken_off = 0
+        """Searches so far that were."""
+        self._raised: Exception | None = None
+        """What nobody has to answer for but the check itself, although it may not have come again."""
         self.crash: BaseException | None = None
         """What went wrong in the check itself, if something did."""
 
@@ -106,7 +117,7 @@ class Examination:
             return False
         except Flaky as flaky:
             if not self._told:
-                self._note_crash(flaky)
+                self._note_crash(self._raised or flaky)
             return True
         except Unsatisfiable:
             self._reason = self._reason or "every example was refused or led nowhere"
@@ -119,20 +130,30 @@ class Examination:
     def _generate(self) -> None:
         """Search, and search anew with another seed where the same choices led to other questions than before.
 
-        That is how Hypothesis finds out that an example did not fail again; and what is asked for next may depend on
-        what a transport has done by then, of which its own threads and the system's clock decide a part.
+        What a check asks for next may depend on what a transport has done by then, and its own threads and the clock
+        decide a part of that. Hypothesis breaks a search off there, with the same kind of error as where an example
+        failed that does not fail again.
 
         Raises:
-            Flaky: an example did not fail again; or too often, other questions were asked.
+            Flaky: an example failed and did not fail again, or was cut short.
         """
-        for number in range(_SEARCHES):
+        for _ in range(_SEARCHES):
             try:
-                self._search_from(number)()
+                self._search_from(self._broken_off)()
                 return
             except Flaky:
-                if self._told or (number == _SEARCHES - 1 and not self._completed):
+                if self._told or self._raised is not None:
                     raise
+                self._broken_off += 1
                 self._take_facts({"led to other questions than before": {"repeated choices": 1}})
+                if self._examples >= self._most_examples:
+                    return
+        self._completed = False
+        self._reason = f"the same choices led to other questions in each of {_SEARCHES} searches"
+
+    @property
+    def _most_examples(self) -> int:
+        return self._budget.examples * self._spec.tries
 
     @property
     def _told(self) -> bool:
@@ -143,7 +164,7 @@ class Examination:
         """What lets Hypothesis look for a failing example; each number has a seed of its own."""
 
         @hypothesis.settings(
-            max_examples=max(1, self._budget.examples * self._spec.tries - self._examples),
+            max_examples=max(1, self._most_examples - self._examples),
             # No example database: it would write into the author's folder, and a seed replays a failure exactly.
             database=None,
             deadline=None,
@@ -230,6 +251,11 @@ class Examination:
                 return
             self._failure = self._describe(case, "S5", str(problem), problem)
             raise broken("S5", str(problem)) from None
+        except HypothesisException:
+            raise
+        except Exception as raised:
+            self._raised = raised
+            raise
         finally:
             self._bench.release(case.world, again=clean)
         if played is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rdt_conformance.engines.base import DRIVER, Spread
+from rdt_conformance.engines.reference import thread_errors
 from rdt_conformance.engines.reference.rdt import ReferenceRdt
 from rdt_conformance.engines.reference.registry import Registration
 from rdt_conformance.engines.reference.threads import ThreadHost
@@ -22,7 +23,17 @@ class LocalHost(ThreadHost):
     def __init__(self, registration: Registration, settings: Settings) -> None:
         self.history = History()
         super().__init__((registration,), self.history, settings)
+        thread_errors.listen(self.history.last_words)
         self.start(DRIVER)
+
+    def last_words(self) -> str:
+        """See `host.Processes.last_words`; here, of threads of this process."""
+        return "\n".join(self.history.last_words)
+
+    def stop(self, seconds: float = 2.0) -> None:
+        """See `ThreadHost.stop`."""
+        super().stop(seconds)
+        thread_errors.stop_listening(self.history.last_words)
 
 
 def local_world(registration: Registration, settings: Settings = AS_IN_RAY, first_use: Recipe | None = None) -> World:

@@ -362,7 +362,7 @@ class World:
         return self.host.died()
 
     def last_words(self) -> str:
-        """What the actors that have ended by themselves wrote as they did."""
+        """What the actors, or threads, that have ended by themselves wrote as they did."""
         return self.host.last_words()
 
     def watch(self, *, memory: bool = True) -> Observer:

@@ -71,7 +71,7 @@ class Processes(Host, Protocol):
         ...
 
     def last_words(self) -> str:
-        """What the workers, or threads of theirs, that have ended by themselves wrote as they did; empty if unknown."""
+        """What the workers, or threads, that have ended by themselves wrote as they did; empty if nothing is known."""
         ...
 
     @property

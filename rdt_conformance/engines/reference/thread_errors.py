@@ -1,36 +1,57 @@
-"""Errors that ended threads of this process which nobody waits for: a transport's own."""
+"""Errors that ended threads of this process, of which nobody would hear: a transport's own, as a rule."""
 
 from __future__ import annotations
 
 import threading
+from collections import deque
+from collections.abc import Callable
 
 from rdt_conformance import author
 
 _LOCK = threading.Lock()
-_listening: list[list[str]] = []
-_hook_before = threading.excepthook
+_listening: list[deque[str]] = []
+_installed: _Hook | None = None
 
 
-def listen(heard: list[str]) -> None:
-    """Add each error to `heard` from now on, with the thread's name. Whoever was told of them before still is."""
-    global _hook_before
+class _Hook:
+    """What Python calls for such a thread. Whoever was called before still is.
+
+    Only the newest tells anybody: one that somebody else's hook calls in turn may have to stay where it is.
+    """
+
+    def __init__(self, before: Callable[[threading.ExceptHookArgs], object]) -> None:
+        self._before = before
+
+    def __call__(self, args: threading.ExceptHookArgs) -> None:
+        try:
+            if self is _installed and args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
+                thread = "thread" if args.thread is None else f"thread {args.thread.name!r}"
+                told = f"{thread}:\n{author.traceback_of(args.exc_value)}"
+                for heard in list(_listening):
+                    heard.append(told)
+        finally:
+            self._before(args)
+
+    def remove(self) -> None:
+        """Give back the place, unless somebody else has taken it meanwhile."""
+        if threading.excepthook is self:
+            threading.excepthook = self._before
+
+
+def listen(heard: deque[str]) -> None:
+    """Add each error to `heard` from now on, with the thread's name, whichever thread of the process it was."""
+    global _installed
     with _LOCK:
-        if not _listening and threading.excepthook is not _tell:
-            _hook_before, threading.excepthook = threading.excepthook, _tell
+        if threading.excepthook is not _installed:
+            threading.excepthook = _installed = _Hook(threading.excepthook)
         _listening.append(heard)
 
 
-def stop_listening(heard: list[str]) -> None:
+def stop_listening(heard: deque[str]) -> None:
     """Undo `listen`."""
+    global _installed
     with _LOCK:
         _listening[:] = [each for each in _listening if each is not heard]
-        if not _listening and threading.excepthook is _tell:
-            threading.excepthook = _hook_before
-
-
-def _tell(args: threading.ExceptHookArgs) -> None:
-    if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
-        thread = "thread" if args.thread is None else f"thread {args.thread.name!r}"
-        for heard in list(_listening):
-            heard.append(f"{thread}:\n{author.traceback_of(args.exc_value)}")
-    _hook_before(args)
+        if not _listening and _installed is not None:
+            _installed.remove()
+            _installed = None

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from rdt_conformance.engines.base import DRIVER, Lane
-from rdt_conformance.engines.reference import calls, thread_errors
+from rdt_conformance.engines.reference import calls
 from rdt_conformance.engines.reference.errors import ActorDiedError
 from rdt_conformance.engines.reference.handles import ActorHandle, stand_in
 from rdt_conformance.engines.reference.host import Host
@@ -19,9 +19,6 @@ from rdt_conformance.engines.reference.registry import Registration, Registry
 from rdt_conformance.engines.reference.worker import Settings, Worker
 from rdt_conformance.history import Recorder
 from rdt_conformance.observe import Observer, Watch
-
-_MOST_WORDS = 5
-"""Of so many threads that ended with an error, the last ones, it is told."""
 
 
 class ThreadHost:
@@ -52,8 +49,6 @@ class ThreadHost:
         self._unfinished = 0
         self.changed = threading.Condition()
         """Notified whenever a lane has finished a job."""
-        self._last_words: list[str] = []
-        thread_errors.listen(self._last_words)
 
     @property
     def driver(self) -> Worker:
@@ -107,8 +102,8 @@ class ThreadHost:
         return {}
 
     def last_words(self) -> str:
-        """See `host.Processes.last_words`; here, of threads, since all was tidy the last time."""
-        return "\n".join(self._last_words[-_MOST_WORDS:])
+        """See `host.Processes.last_words`."""
+        return ""
 
     def kill(self, name: str) -> None:
         """See `host.Host.kill`. What is running cannot be stopped, but its answer no longer reaches anybody."""
@@ -144,11 +139,9 @@ class ThreadHost:
         wait(collected, seconds)
         for worker in workers:
             worker.held.clear()
-        idle = self.wait_idle(max(0.0, deadline - time.monotonic()))
-        tidied = idle and all(worker.is_empty() for worker in list(self.workers.values()))
-        if tidied:
-            self._last_words.clear()
-        return tidied
+        return self.wait_idle(max(0.0, deadline - time.monotonic())) and all(
+            worker.is_empty() for worker in list(self.workers.values())
+        )
 
     def watch(self, *, memory: bool = True) -> Observer:
         """See `host.Processes.watch`: all workers are in one process, which is watched."""
@@ -176,7 +169,6 @@ class ThreadHost:
                 lane.thread.join(max(0.0, deadline - time.monotonic()))
         for worker in workers:
             worker.close()
-        thread_errors.stop_listening(self._last_words)
 
     def take_turns(self, turn: Callable[[], AbstractContextManager[None]]) -> None:
         """From now on, have every worker enter `turn()` around each transport call (see `Worker.turn`)."""
