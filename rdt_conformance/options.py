@@ -88,8 +88,8 @@ OPTIONS = (
     ),
     Option(
         "--rdt-profile",
-        "how much is tried: quick (about 30 s on two idle cores), standard (about 3 min), thorough (at night); soak is "
-        "nothing but random work on Ray for --rdt-minutes, in which actors are killed",
+        "how much is tried: quick (about 30 s on two idle cores), standard (about 3 min), thorough (half an hour); soak "
+        "is nothing but random work on Ray for --rdt-minutes, in which actors are killed",
         metavar="NAME",
         default="standard",
         choices=PROFILES,

@@ -71,7 +71,7 @@ PROFILES = {
     ),
     "thorough": Budget(
         examples=5_000,
-        seconds=20,
+        seconds=8,
         shrink_seconds=60,
         cycles=200,
         most_cycles=50_000,
