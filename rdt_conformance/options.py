@@ -88,7 +88,7 @@ OPTIONS = (
     ),
     Option(
         "--rdt-profile",
-        "how much is tried: quick (about 30 s on two idle cores), standard (about 3 min), thorough (half an hour); soak "
+        "how much is tried: quick (about 30 s on two idle cores), standard (about 3 min), thorough (30 min); soak "
         "is nothing but random work on Ray for --rdt-minutes, in which actors are killed",
         metavar="NAME",
         default="standard",
