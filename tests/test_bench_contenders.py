@@ -9,8 +9,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
+from suite_run import ROOT
 
 from rdt_conformance.bench import ceilings, raw_gpu_libraries, raw_libraries
 from rdt_conformance.bench.ceilings import CEILINGS, ceilings_for
@@ -108,7 +110,11 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 MIXED = Load(((3, 5), (), (0,), (1000,)), ("bfloat16", "int64", "float32", "uint8"), seed=3)
-LOADS = (flat(4), flat(100_000, 7), MIXED, dataclasses.replace(flat(1000, 3), data_type="numpy.ndarray"))
+ARROW = "pyarrow.lib.Table"
+LOADS = (
+    flat(4), flat(100_000, 7), MIXED, *(flat(1000, 3, data_type=kind) for kind in ("numpy.ndarray", ARROW)),
+    MIXED.adapted(ARROW, "cpu", seed=3),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("load", LOADS, ids=str)
@@ -151,6 +157,19 @@ def test_what_came_instead_is_said(received: Any, said: str) -> None:
     assert contents.wrong(received, 1) == said
 
 
+def test_tables_are_told_apart_however_they_are_cut_into_pieces() -> None:
+    load = flat(1000, data_type=ARROW)
+    contents, (table,) = Contents(load), load.empty()
+    contents.fill([table], 1)
+    assert contents.wrong([pa.concat_tables([table[:300], table[300:]])], 1) == ""
+    assert contents.wrong([table[:999]], 1) == "tensor 0 is uint8[999]"
+    assert contents.wrong([table.append_column("more", table.column(0))], 1) == "tensor 0 is columns[1000, 2]"
+    assert contents.wrong([table.cast(pa.schema({"values": pa.int16()}))], 1) == "tensor 0 is int16[1000]"
+    assert contents.wrong([as_bytes(table)], 1) == "tensor 0 is a ndarray"
+    as_bytes(table)[999] ^= 1
+    assert contents.wrong([table], 1).startswith("byte 999 of tensor 0 is 0x")
+
+
 def test_bytes_of_what_is_not_contiguous_are_a_copy() -> None:
     assert as_bytes(torch.arange(4, dtype=torch.uint8).view(2, 2).t()).tolist() == [0, 2, 1, 3]
     assert as_bytes(np.arange(4, dtype=np.uint8).reshape(2, 2).T).tolist() == [0, 2, 1, 3]
@@ -173,7 +192,8 @@ def test_a_transport_is_a_contender(here: Any, spec: str, buffers: bool) -> None
 
 @pytest.mark.parametrize("load", LOADS, ids=str)
 def test_a_transport_carries_any_load(here: Any, load: Load) -> None:
-    contender = TransportContender("inline", here, load)
+    spec = f"{ROOT}/tests/subjects/arrow_ipc.py:ArrowIpcTransport" if load.data_type == ARROW else "inline"
+    contender = TransportContender(spec, here, load)
     contender.cycle(1)
     assert contender.wrong(1) == ""
     contender.cycle(2)

@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rdt_conformance.target import type_name
+
 Bytes = NDArray[np.uint8]
 
 _STEP, _SLIDE = 8 * 1021, 8 * 8192
@@ -24,7 +26,8 @@ _PAGE = 4096
 _MOST_READ = 64
 """Tensors of an object that are read from when it has come: thousands would take longer than moving them."""
 
-MEASURED = ("torch.Tensor", "numpy.ndarray")
+_TORCH, _NUMPY, _ARROW = "torch.Tensor", "numpy.ndarray", "pyarrow.lib.Table"
+MEASURED = (_TORCH, _NUMPY, _ARROW)
 """The types of data that benchmarks can send."""
 
 _libc = ctypes.CDLL(None)
@@ -39,7 +42,7 @@ class Load:
         shapes: of each tensor.
         dtypes: of each tensor, as torch calls them without the prefix.
         seed: of the contents.
-        data_type: ``torch.Tensor`` or ``numpy.ndarray``.
+        data_type: one of `MEASURED`; a table has one column, and its shape is the number of rows.
         device: where the tensors are.
         buffers: received into target buffers, which stay the same, instead of new memory.
     """
@@ -70,15 +73,20 @@ class Load:
         ]
 
     def adapted(self, data_type: str, device: str, seed: int) -> Load:
-        """The same for a run; numpy has no bfloat16, and carries what is as large."""
-        known = data_type != "numpy.ndarray"
+        """The same for a run; nobody but torch has bfloat16, and others carry what is as large."""
+        known = data_type == _TORCH
         dtypes = tuple(dtype if known else dtype.replace("bfloat16", "float16") for dtype in self.dtypes)
-        return dataclasses.replace(self, dtypes=dtypes, seed=seed, data_type=data_type, device=device)
+        shapes = tuple((math.prod(shape),) for shape in self.shapes) if data_type == _ARROW else self.shapes
+        return dataclasses.replace(self, shapes=shapes, dtypes=dtypes, seed=seed, data_type=data_type, device=device)
 
     def empty(self) -> list[Any]:
         """Tensors with anything in them, each in memory of its own."""
         pairs = zip(self.shapes, self.dtypes, strict=True)
-        if self.data_type == "numpy.ndarray":
+        if self.data_type == _ARROW:
+            from rdt_conformance.bench.arrow_loads import empty_table
+
+            return [empty_table(rows, dtype) for (rows,), dtype in pairs]
+        if self.data_type == _NUMPY:
             return [np.empty(shape, dtype) for shape, dtype in pairs]
         return [torch.empty(shape, dtype=getattr(torch, dtype), device=self.device) for shape, dtype in pairs]
 
@@ -145,7 +153,9 @@ class Contents:
             what = f"{len(received)} tensors" if isinstance(received, list | tuple) else type(received).__name__
             return f"{what} came where {load.count} were sent"
         for number, tensor in enumerate(received):
-            found = (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+            if _is_table(tensor) is not (load.data_type == _ARROW):
+                return f"tensor {number} is a {type(tensor).__name__}"
+            found = _form_of(tensor)
             if found != (load.shapes[number], load.dtypes[number]):
                 return f"tensor {number} is {found[1]}{list(found[0])}"
             sent = content[self._ends[number] : self._ends[number + 1]]
@@ -156,8 +166,26 @@ class Contents:
         return ""
 
 
+def _form_of(tensor: Any) -> tuple[tuple[int, ...], str]:
+    """Shape and dtype, as in a `Load`."""
+    if _is_table(tensor):
+        from rdt_conformance.bench.arrow_loads import form_of
+
+        return form_of(tensor)
+    return tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
+
+
+def _is_table(tensor: Any) -> bool:
+    # The first look is for the sake of what is measured: it is a part of the first read.
+    return type(tensor).__name__ == "Table" and type_name(type(tensor)) == _ARROW
+
+
 def as_bytes(tensor: Any) -> Bytes:
     """The bytes of a tensor; those in this process's memory themselves if it is contiguous there, else a copy."""
+    if _is_table(tensor):
+        from rdt_conformance.bench.arrow_loads import bytes_of
+
+        return bytes_of(tensor)
     if isinstance(tensor, torch.Tensor):
         if not tensor.is_cpu or tensor.requires_grad:
             tensor = tensor.detach().cpu()

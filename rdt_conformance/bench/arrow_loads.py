@@ -1,0 +1,46 @@
+"""Loads of Arrow's tables. They are written in place, as no user of Arrow would: every turn sends other contents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+
+def empty_table(rows: int, dtype: str) -> pa.Table:
+    """A table of one column with anything in it, over memory of its own.
+
+    Args:
+        rows: how many values it has.
+        dtype: their type, as numpy calls it.
+    """
+    memory = np.empty(rows, dtype)
+    column = pa.Array.from_buffers(pa.from_numpy_dtype(memory.dtype), rows, [None, pa.py_buffer(memory)])
+    return pa.table({"values": column})
+
+
+def form_of(table: pa.Table) -> tuple[tuple[int, ...], str]:
+    """The number of rows and the type of the first column, as numpy calls it; of no other table are there loads."""
+    if table.num_columns != 1:
+        return table.shape, "columns"
+    return (table.num_rows,), np.dtype(table.schema.field(0).type.to_pandas_dtype()).name
+
+
+def bytes_of(table: pa.Table) -> NDArray[np.uint8]:
+    """The bytes of its one column: those in memory themselves if they are in one piece, to be written as well."""
+    pieces = [np.asarray(_Memory(chunk)) for chunk in table.column(0).chunks if len(chunk)]
+    return pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0, np.uint8), *pieces])
+
+
+class _Memory:
+    """What numpy takes for an array: the values of a piece of a column, which stays as long as the array does."""
+
+    def __init__(self, chunk: Any) -> None:
+        self._chunk = chunk
+        width = chunk.type.bit_width // 8
+        address = chunk.buffers()[1].address + chunk.offset * width
+        self.__array_interface__ = {
+            "version": 3, "typestr": "|u1", "shape": (len(chunk) * width,), "data": (address, False),
+        }  # fmt: skip
