@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -30,17 +28,10 @@ def form_of(table: pa.Table) -> tuple[tuple[int, ...], str]:
 
 def bytes_of(table: pa.Table) -> NDArray[np.uint8]:
     """The bytes of its one column: those in memory themselves if they are in one piece, to be written as well."""
-    pieces = [np.asarray(_Memory(chunk)) for chunk in table.column(0).chunks if len(chunk)]
+    width = table.schema.field(0).type.bit_width // 8
+    pieces = [
+        np.frombuffer(chunk.buffers()[1], np.uint8, len(chunk) * width, chunk.offset * width)
+        for chunk in table.column(0).chunks
+        if len(chunk)
+    ]
     return pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0, np.uint8), *pieces])
-
-
-class _Memory:
-    """What numpy takes for an array: the values of a piece of a column, which stays as long as the array does."""
-
-    def __init__(self, chunk: Any) -> None:
-        self._chunk = chunk
-        width = chunk.type.bit_width // 8
-        address = chunk.buffers()[1].address + chunk.offset * width
-        self.__array_interface__ = {
-            "version": 3, "typestr": "|u1", "shape": (len(chunk) * width,), "data": (address, False),
-        }  # fmt: skip

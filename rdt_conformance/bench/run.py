@@ -242,14 +242,17 @@ class BenchmarkRun:
     def _seconds(self) -> float:
         if not self.only:
             return QUICK_SECONDS
-        contests = 2 if self._peers() else 1
-        return min(FULL_SECONDS, ALL_SECONDS / max(1, self._done + len(self._left)) / contests)
+        return min(FULL_SECONDS, ALL_SECONDS / max(1, self._done + len(self._left)) / self._measurements())
+
+    def _measurements(self) -> int:
+        """How many a cell has: one with the machine's limits, and one with the peers if there are any."""
+        return 2 if self._peers() else 1
 
     def _allowed(self, measured: float) -> float:
         """Seconds for each measurement of the next cell of a full run; all so far were given `measured`."""
         if self._allowance is None:
             self._started = time.monotonic()
-            self._allowance = Allowance(WHOLE_SECONDS, self._seconds(), QUICK_SECONDS, 2 if self._peers() else 1)
+            self._allowance = Allowance(WHOLE_SECONDS, self._seconds(), QUICK_SECONDS, self._measurements())
         return self._allowance.next(time.monotonic() - self._started, measured, len(self._left) + 1)
 
     def measure(self, item: pytest.Item, cell: Cell) -> None:

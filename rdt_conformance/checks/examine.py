@@ -71,8 +71,6 @@ class Examination:
         self._advice: dict[str, Failure] = {}
         self._facts: dict[str, Any] = {}
         self._reason = ""
-        self._broken_off = 0
-        """Searches so far that were."""
         self._raised: Exception | None = None
         """What nobody has to answer for but the check itself, although it may not have come again."""
         self.crash: BaseException | None = None
@@ -137,14 +135,13 @@ class Examination:
         Raises:
             Flaky: an example failed and did not fail again, or was cut short.
         """
-        for _ in range(_SEARCHES):
+        for number in range(_SEARCHES):
             try:
-                self._search_from(self._broken_off)()
+                self._search_from(number)()
                 return
             except Flaky:
                 if self._told or self._raised is not None:
                     raise
-                self._broken_off += 1
                 self._take_facts({"led to other questions than before": {"repeated choices": 1}})
                 if self._examples >= self._most_examples:
                     return
