@@ -21,8 +21,11 @@ from subjects import ragged
 from subjects.arrow_ipc import ArrowIpcTransport
 from subjects.jax_bytes import ARRAY
 from subjects.ragged import Ragged, RaggedKind, RaggedTransport
+from suite_run import ROOT
 
 from rdt_conformance import ANYTHING, TransportProfile, ValueKind
+from rdt_conformance.bench.contents import Contents, Load, read_first
+from rdt_conformance.bench.local import LocalPair
 from rdt_conformance.contract import CLAUSES
 from rdt_conformance.data_types import data_type_of
 from rdt_conformance.locate import TargetProblem
@@ -273,3 +276,37 @@ def test_the_kind_in_the_docs_works(monkeypatch: pytest.MonkeyPatch) -> None:
     exec(source, vars(module))
     fact, own = data_type_of("there", None, module.PROFILE, None)
     assert (fact.value, own) == (module.Polyline, module.PROFILE.payload_kind)
+
+
+def test_benchmarks_send_arrays_of_jax_and_read_every_byte() -> None:
+    data_type = f"{ARRAY.__module__}.{ARRAY.__qualname__}"
+    load = Load(((3, 5), (), (0,), (1000,)), ("bfloat16", "int32", "float16", "uint8")).adapted(
+        data_type, "cpu", seed=3
+    )
+    contents, arrays = Contents(load), load.empty()
+    contents.fill(arrays, 5)
+    assert [type(array) for array in arrays] == [ARRAY] * 4
+    assert contents.wrong(arrays, 5) == ""
+    assert (
+        contents.wrong(arrays, 6).startswith("byte ")
+        and contents.wrong(arrays[:3], 5) == "3 tensors came where 4 were sent"
+    )
+    assert contents.wrong([*arrays[:3], np.asarray(arrays[3])], 5) == "tensor 3 is a ndarray"
+    assert contents.wrong([*arrays[:3], arrays[3].view(jnp.int8)], 5) == "tensor 3 is int8[1000]"
+    assert contents.wrong([*arrays[:3], arrays[3].at[999].add(1)], 5).startswith("byte 999 of tensor 3 is 0x")
+    read_first(arrays)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"), [("JaxBytesTransport", ""), ("GivesScalarsADimension", "tensor 1 is float16[1]")]
+)
+def test_a_transport_of_jax_is_measured(name: str, wrong: str) -> None:
+    load = Load(((100_000,), ()), ("uint8", "float16"), data_type=f"{ARRAY.__module__}.{ARRAY.__qualname__}")
+    pair = LocalPair()
+    try:
+        contender = pair.contender("transport", f"{ROOT}/tests/subjects/jax_bytes.py:{name}", load)
+        for turn in range(1, 4):
+            contender.cycle(turn)
+            assert contender.wrong(turn) == wrong
+    finally:
+        pair.close()

@@ -7,13 +7,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 
-def empty_table(rows: int, dtype: str) -> pa.Table:
+def empty(shape: tuple[int, ...], dtype: str) -> pa.Table:
     """A table of one column with anything in it, over memory of its own.
 
     Args:
-        rows: how many values it has.
+        shape: how many rows it has, and nothing else.
         dtype: their type, as numpy calls it.
     """
+    (rows,) = shape
     memory = np.empty(rows, dtype)
     column = pa.Array.from_buffers(pa.from_numpy_dtype(memory.dtype), rows, [None, pa.py_buffer(memory)])
     return pa.table({"values": column})
@@ -27,7 +28,7 @@ def form_of(table: pa.Table) -> tuple[tuple[int, ...], str]:
 
 
 def bytes_of(table: pa.Table) -> NDArray[np.uint8]:
-    """The bytes of its one column: those in memory themselves if they are in one piece, to be written as well."""
+    """The bytes of its one column: those in memory themselves if they are in one piece."""
     width = table.schema.field(0).type.bit_width // 8
     pieces = [
         np.frombuffer(chunk.buffers()[1], np.uint8, len(chunk) * width, chunk.offset * width)

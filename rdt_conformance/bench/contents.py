@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import importlib
 import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -27,11 +29,18 @@ _MOST_READ = 64
 """Tensors of an object that are read from when it has come: thousands would take longer than moving them."""
 
 _TORCH, _NUMPY, _ARROW = "torch.Tensor", "numpy.ndarray", "pyarrow.lib.Table"
-MEASURED = (_TORCH, _NUMPY, _ARROW)
+_JAX = ("jaxlib._jax.ArrayImpl", "jaxlib.xla_extension.ArrayImpl")
+"""What the class of JAX's arrays is called, and was before jaxlib 0.7."""
+MEASURED = (_TORCH, _NUMPY, _ARROW, *_JAX)
 """The types of data that benchmarks can send."""
+MEASURED_IN_WORDS = "tensors of torch, arrays of numpy and JAX, and tables of Arrow"
+_LOADS = {_ARROW: "arrow_loads"} | dict.fromkeys(_JAX, "jax_loads")
+"""The module for each type whose package need not be there."""
+_CLASSES = frozenset(name.rpartition(".")[2] for name in _LOADS)
 
 _libc = ctypes.CDLL(None)
 _libc.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+_libc.memmove.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
 @dataclass(frozen=True)
@@ -73,8 +82,8 @@ class Load:
         ]
 
     def adapted(self, data_type: str, device: str, seed: int) -> Load:
-        """The same for a run; nobody but torch has bfloat16, and others carry what is as large."""
-        known = data_type == _TORCH
+        """The same for a run; only torch and JAX have bfloat16, and others carry what is as large."""
+        known = data_type in (_TORCH, *_JAX)
         dtypes = tuple(dtype if known else dtype.replace("bfloat16", "float16") for dtype in self.dtypes)
         shapes = tuple((math.prod(shape),) for shape in self.shapes) if data_type == _ARROW else self.shapes
         return dataclasses.replace(self, shapes=shapes, dtypes=dtypes, seed=seed, data_type=data_type, device=device)
@@ -82,10 +91,8 @@ class Load:
     def empty(self) -> list[Any]:
         """Tensors with anything in them, each in memory of its own."""
         pairs = zip(self.shapes, self.dtypes, strict=True)
-        if self.data_type == _ARROW:
-            from rdt_conformance.bench.arrow_loads import empty_table
-
-            return [empty_table(rows, dtype) for (rows,), dtype in pairs]
+        if loads := _loads(self.data_type):
+            return [loads.empty(shape, dtype) for shape, dtype in pairs]
         if self.data_type == _NUMPY:
             return [np.empty(shape, dtype) for shape, dtype in pairs]
         return [torch.empty(shape, dtype=getattr(torch, dtype), device=self.device) for shape, dtype in pairs]
@@ -144,7 +151,8 @@ class Contents:
             if isinstance(tensor, torch.Tensor) and not tensor.is_cpu:
                 tensor.view(-1).view(torch.uint8).copy_(_only_read(content[start:end]))
             else:
-                np.copyto(as_bytes(tensor), content[start:end])
+                # Not through numpy, which is not given the memory of a JAX array to write.
+                _libc.memmove(address_of(as_bytes(tensor)), address_of(content) + start, end - start)
 
     def wrong(self, received: Any, turn: int) -> str:
         """How what was received differs in count, type, shape, dtype or any byte; empty if it does not."""
@@ -153,7 +161,7 @@ class Contents:
             what = f"{len(received)} tensors" if isinstance(received, list | tuple) else type(received).__name__
             return f"{what} came where {load.count} were sent"
         for number, tensor in enumerate(received):
-            if _is_table(tensor) is not (load.data_type == _ARROW):
+            if _loads_of(tensor) is not _loads(load.data_type):
                 return f"tensor {number} is a {type(tensor).__name__}"
             found = _form_of(tensor)
             if found != (load.shapes[number], load.dtypes[number]):
@@ -168,24 +176,26 @@ class Contents:
 
 def _form_of(tensor: Any) -> tuple[tuple[int, ...], str]:
     """Shape and dtype, as in a `Load`."""
-    if _is_table(tensor):
-        from rdt_conformance.bench.arrow_loads import form_of
-
-        return form_of(tensor)
+    if loads := _loads_of(tensor):
+        return loads.form_of(tensor)
     return tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
 
 
-def _is_table(tensor: Any) -> bool:
+def _loads_of(tensor: Any) -> ModuleType | None:
+    """The module that knows such a value, if it is none of torch's or numpy's."""
     # The first look is for the sake of what is measured: it is a part of the first read.
-    return type(tensor).__name__ == "Table" and type_name(type(tensor)) == _ARROW
+    return _loads(type_name(type(tensor))) if type(tensor).__name__ in _CLASSES else None
+
+
+def _loads(data_type: str) -> ModuleType | None:
+    name = _LOADS.get(data_type)
+    return importlib.import_module(f"rdt_conformance.bench.{name}") if name else None
 
 
 def as_bytes(tensor: Any) -> Bytes:
     """The bytes of a tensor; those in this process's memory themselves if it is contiguous there, else a copy."""
-    if _is_table(tensor):
-        from rdt_conformance.bench.arrow_loads import bytes_of
-
-        return bytes_of(tensor)
+    if loads := _loads_of(tensor):
+        return loads.bytes_of(tensor)
     if isinstance(tensor, torch.Tensor):
         if not tensor.is_cpu or tensor.requires_grad:
             tensor = tensor.detach().cpu()

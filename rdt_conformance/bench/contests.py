@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rdt_conformance.bench import gate
 from rdt_conformance.bench.ceilings import ceilings_for
 from rdt_conformance.bench.cells import Cell, why_not, why_not_apart
-from rdt_conformance.bench.contents import MEASURED, Load
+from rdt_conformance.bench.contents import MEASURED, MEASURED_IN_WORDS, Load
 from rdt_conformance.bench.copies import LEAST_BYTES
 from rdt_conformance.bench.local import Kind, LocalPair
 from rdt_conformance.bench.loop import Contender, Plan, Series, measure
@@ -114,7 +114,7 @@ class Contests:
         if cell.pattern not in ("in turn", "whole rdt") and not self._target.one_sided.value:
             return "it takes a one-sided transport, as Ray's get does"
         if type_name(self._target.data_type.value) not in MEASURED:
-            return f"only {' and '.join(MEASURED)} are measured"
+            return f"only {MEASURED_IN_WORDS} are measured"
         if load.buffers and not (self._target.one_sided.value and self._target.takes_buffers):
             return "Ray lets no target buffers come to this transport"
         if cell.apart and (reason := why_not_apart(load.device)):
