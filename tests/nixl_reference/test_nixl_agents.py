@@ -16,6 +16,7 @@ import pytest
 import torch
 from nixl_tools import COMM, SOON, extract, same, send, settled
 
+from rdt_conformance.observe.containers import registrations_of
 from reference_transports.nixl import NixlTransport, agent as agents, transport
 from reference_transports.nixl.agent import Registration
 
@@ -72,18 +73,29 @@ def test_memory_that_is_offered_again_is_nothing_new(
     for number in range(5):
         tensors[0].fill_(number)
         assert same(send(source, destination, tensors, obj_id=str(number)), tensors)
-    sections = len(destination._engine.agent._peers[source._engine.agent.name].told) - 1  # without the cell's
+    told = destination._engine.agent._peers[source._engine.agent.name].told
+    sections = int.from_bytes(told, "little").bit_count() - 1  # without the cell's
     assert sections == (5 if key_changes else 1)
 
 
 def test_what_is_kept_of_offers_has_a_limit(source: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agents, "_MOST_RETIRED", 1000)
+    monkeypatch.setattr(agents, "_MOST_RETIRED_BYTES", 1000)
     room = torch.zeros(1 << 20)
     for number in range(20):
         source.garbage_collect("object", extract(source, "object", [room[number:]]), [])
         source.garbage_collect("object", extract(source, "object", [room[number:]]), [])
     retired = source._engine.agent._retired
     assert 500 < retired._bytes == sum(len(each.section) for each in retired._last.values()) <= 1000
+
+
+def test_memory_that_never_comes_twice_soon_leaves_nothing_more(source: Any, destination: Any) -> None:
+    room, kept = torch.zeros(400, 1 << 12), []
+    for number in range(400):
+        tensors = [room[number]]
+        assert same(send(source, destination, tensors, obj_id=str(number)), tensors)
+        kept.append(registrations_of([source, destination]))
+    assert sum(kept[50].values()) > sum(kept[10].values())  # for later
+    assert kept[399] == kept[300]
 
 
 def test_memory_that_is_offered_twice_at_a_time_has_two_numbers(source: Any, destination: Any) -> None:
