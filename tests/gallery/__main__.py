@@ -42,7 +42,7 @@ TARGETS = (
 """Those that work without a GPU."""
 GPU_TARGETS = ("cuda-ipc", "nccl", "nixl", "ray:CUDA_IPC", "ray:NCCL", "ray:NIXL")
 """Those that carry GPU memory; on the engines where every actor has a GPU as Ray gives it."""
-SECONDS = 1200
+SECONDS = 2400
 """What one run may take."""
 WHY_NOT = "why-not.txt"
 _VERDICTS = (Exit.CONFORMANT, Exit.BROKEN, Exit.INCONCLUSIVE)
