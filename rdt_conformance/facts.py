@@ -7,6 +7,9 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+JAX_ARRAYS = ("jaxlib._jax.ArrayImpl", "jaxlib.xla_extension.ArrayImpl")
+"""What the class of JAX's arrays is called, and was until spring 2025."""
+
 
 @dataclass(frozen=True)
 class Fact(Generic[T]):

@@ -30,7 +30,7 @@ from rdt_conformance.contract import CLAUSES
 from rdt_conformance.data_types import data_type_of
 from rdt_conformance.locate import TargetProblem
 from rdt_conformance.payloads import kind_for
-from rdt_conformance.target import resolve
+from rdt_conformance.target import resolve, type_name
 
 KINDS: dict[str, Any] = {"arrow": kind_for(pa.Table), "jax": kind_for(ARRAY), "own": kind_for(Ragged, RaggedKind())}
 EVERY_FORM = "test_every_dtype_and_number_of_dimensions_arrives"
@@ -279,10 +279,8 @@ def test_the_kind_in_the_docs_works(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_benchmarks_send_arrays_of_jax_and_read_every_byte() -> None:
-    data_type = f"{ARRAY.__module__}.{ARRAY.__qualname__}"
-    load = Load(((3, 5), (), (0,), (1000,)), ("bfloat16", "int32", "float16", "uint8")).adapted(
-        data_type, "cpu", seed=3
-    )
+    dtypes = ("bfloat16", "int32", "float16", "uint8")
+    load = Load(((3, 5), (), (0,), (1000,)), dtypes).adapted(type_name(ARRAY), "cpu", seed=3)
     contents, arrays = Contents(load), load.empty()
     contents.fill(arrays, 5)
     assert [type(array) for array in arrays] == [ARRAY] * 4
@@ -295,13 +293,17 @@ def test_benchmarks_send_arrays_of_jax_and_read_every_byte() -> None:
     assert contents.wrong([*arrays[:3], arrays[3].view(jnp.int8)], 5) == "tensor 3 is int8[1000]"
     assert contents.wrong([*arrays[:3], arrays[3].at[999].add(1)], 5).startswith("byte 999 of tensor 3 is 0x")
     read_first(arrays)
+    with pytest.raises(ValueError, match="JAX makes int32 of int64"):
+        Load(((3,),), ("int64",), data_type=type_name(ARRAY)).empty()
+    with pytest.raises(ValueError, match="999 bytes of a ArrayImpl, where 1000 are to be sent"):
+        contents.fill([*arrays[:3], arrays[3][:999]], 5)
 
 
 @pytest.mark.parametrize(
     ("name", "wrong"), [("JaxBytesTransport", ""), ("GivesScalarsADimension", "tensor 1 is float16[1]")]
 )
 def test_a_transport_of_jax_is_measured(name: str, wrong: str) -> None:
-    load = Load(((100_000,), ()), ("uint8", "float16"), data_type=f"{ARRAY.__module__}.{ARRAY.__qualname__}")
+    load = Load(((100_000,), ()), ("uint8", "float16"), data_type=type_name(ARRAY))
     pair = LocalPair()
     try:
         contender = pair.contender("transport", f"{ROOT}/tests/subjects/jax_bytes.py:{name}", load)

@@ -9,7 +9,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rdt_conformance.facts import JAX_ARRAYS
 from rdt_conformance.target import type_name
 
 Bytes = NDArray[np.uint8]
@@ -29,12 +30,10 @@ _MOST_READ = 64
 """Tensors of an object that are read from when it has come: thousands would take longer than moving them."""
 
 _TORCH, _NUMPY, _ARROW = "torch.Tensor", "numpy.ndarray", "pyarrow.lib.Table"
-_JAX = ("jaxlib._jax.ArrayImpl", "jaxlib.xla_extension.ArrayImpl")
-"""What the class of JAX's arrays is called, and was before jaxlib 0.7."""
-MEASURED = (_TORCH, _NUMPY, _ARROW, *_JAX)
+MEASURED = (_TORCH, _NUMPY, _ARROW, *JAX_ARRAYS)
 """The types of data that benchmarks can send."""
 MEASURED_IN_WORDS = "tensors of torch, arrays of numpy and JAX, and tables of Arrow"
-_LOADS = {_ARROW: "arrow_loads"} | dict.fromkeys(_JAX, "jax_loads")
+_LOADS = {_ARROW: "arrow_loads"} | dict.fromkeys(JAX_ARRAYS, "jax_loads")
 """The module for each type whose package need not be there."""
 _CLASSES = frozenset(name.rpartition(".")[2] for name in _LOADS)
 
@@ -83,7 +82,7 @@ class Load:
 
     def adapted(self, data_type: str, device: str, seed: int) -> Load:
         """The same for a run; only torch and JAX have bfloat16, and others carry what is as large."""
-        known = data_type in (_TORCH, *_JAX)
+        known = data_type in (_TORCH, *JAX_ARRAYS)
         dtypes = tuple(dtype if known else dtype.replace("bfloat16", "float16") for dtype in self.dtypes)
         shapes = tuple((math.prod(shape),) for shape in self.shapes) if data_type == _ARROW else self.shapes
         return dataclasses.replace(self, shapes=shapes, dtypes=dtypes, seed=seed, data_type=data_type, device=device)
@@ -135,6 +134,7 @@ class Contents:
     """The content that a load has in each turn; the same in every process."""
 
     def __init__(self, load: Load) -> None:
+        _loads(load.data_type)  # what is imported for it is no part of a first read
         self._load = load
         self._ends = np.cumsum([0, *load.sizes]).tolist()
         self._pool = _pool(load.nbytes, load.seed)
@@ -151,8 +151,13 @@ class Contents:
             if isinstance(tensor, torch.Tensor) and not tensor.is_cpu:
                 tensor.view(-1).view(torch.uint8).copy_(_only_read(content[start:end]))
             else:
-                # Not through numpy, which is not given the memory of a JAX array to write.
-                _libc.memmove(address_of(as_bytes(tensor)), address_of(content) + start, end - start)
+                memory, sent = as_bytes(tensor), content[start:end]
+                if memory.size != sent.size:
+                    raise ValueError(
+                        f"{memory.size} bytes of a {type(tensor).__name__}, where {sent.size} are to be sent"
+                    )
+                # Not by numpy, which is given the memory of a JAX array only to read.
+                _libc.memmove(address_of(memory), address_of(sent), sent.size)
 
     def wrong(self, received: Any, turn: int) -> str:
         """How what was received differs in count, type, shape, dtype or any byte; empty if it does not."""
@@ -187,6 +192,7 @@ def _loads_of(tensor: Any) -> ModuleType | None:
     return _loads(type_name(type(tensor))) if type(tensor).__name__ in _CLASSES else None
 
 
+@cache
 def _loads(data_type: str) -> ModuleType | None:
     name = _LOADS.get(data_type)
     return importlib.import_module(f"rdt_conformance.bench.{name}") if name else None

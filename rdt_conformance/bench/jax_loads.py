@@ -7,22 +7,22 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-_ALIGNMENT = 64
-"""Bytes. XLA takes memory over from numpy only if it begins at a multiple of them, and copies it if not."""
-
 
 def empty(shape: tuple[int, ...], dtype: str) -> jax.Array:
-    """An array with anything in it, over memory of its own that numpy made.
+    """An array with anything in it.
 
     Args:
         shape: of the array.
-        dtype: as torch calls it without the prefix; JAX has 32 bits of most that are of 64.
+        dtype: as torch calls it without the prefix.
+
+    Raises:
+        ValueError: JAX makes another one of it, as it does of those with 64 bits unless ``JAX_ENABLE_X64`` is set.
     """
-    of = np.dtype(getattr(ml_dtypes, dtype, dtype))
-    whole = np.empty(int(np.prod(shape)) * of.itemsize + _ALIGNMENT, np.uint8)
-    begin = -whole.ctypes.data % _ALIGNMENT
-    memory = whole[begin : begin + whole.size - _ALIGNMENT].view(of).reshape(shape)
-    return jax.device_put(memory, jax.devices("cpu")[0], may_alias=True).block_until_ready()
+    asked = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    array = jax.device_put(np.empty(shape, asked), jax.devices("cpu")[0]).block_until_ready()
+    if array.dtype != asked:
+        raise ValueError(f"JAX makes {array.dtype} of {asked}")
+    return array
 
 
 def form_of(array: jax.Array) -> tuple[tuple[int, ...], str]:
@@ -31,5 +31,5 @@ def form_of(array: jax.Array) -> tuple[tuple[int, ...], str]:
 
 
 def bytes_of(array: jax.Array) -> NDArray[np.uint8]:
-    """Its bytes: those in memory themselves, which numpy is only given to read."""
+    """Its bytes, only to be read: those in memory themselves, or a copy of what is not on the host or not in order."""
     return np.asarray(array).reshape(-1).view(np.uint8)

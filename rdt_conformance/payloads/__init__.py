@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from rdt_conformance.facts import JAX_ARRAYS
 from rdt_conformance.payloads.base import ANYTHING, Payload, PayloadKind
 from rdt_conformance.payloads.value_kind import ValueKind
 
@@ -18,9 +19,8 @@ __all__ = ["ANYTHING", "Payload", "PayloadKind", "ValueKind", "kind_for"]
 _MODULES = {
     "torch.Tensor": "torch_payloads",
     "numpy.ndarray": "numpy_payloads",
-    "jaxlib._jax.ArrayImpl": "jax_payloads",
-    "jaxlib.xla_extension.ArrayImpl": "jax_payloads",
     "pyarrow.lib.Table": "arrow_payloads",
+    **dict.fromkeys(JAX_ARRAYS, "jax_payloads"),
 }
 
 
