@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -86,3 +87,88 @@ def test_what_ended_a_thread_of_the_transports_own_stands_beside_the_failure() -
     assert "Last words of what ended by itself" in render(failure)
     assert threading.excepthook is before
     assert not thread_errors._listening, "of any world of any test"
+
+
+def test_a_check_tries_a_few_examples_however_little_time_there_is() -> None:
+    @check("L1")
+    def draws(case: Case) -> None:
+        case.draw(st.integers(), "number")
+
+    @check("X1", interleaves=True)
+    def draws_orders(case: Case) -> None:
+        case.draw(st.integers(), "number")
+
+    for each, least in ((draws, 2), (draws_orders, examine._LEAST_ORDERS)):
+        bench = bench_of(InlineTransport, torch.Tensor)
+        bench.alone, bench.budget = False, replace(bench.budget, seconds=0)
+        result = run_check(bench, each)
+        assert (result.outcome, result.examples) == ("passed", least)
+
+
+def test_a_rare_thing_is_looked_for_as_many_times_as_long() -> None:
+    @check("L1", tries=3)
+    def draws(case: Case) -> None:
+        case.draw(st.integers(), "number")
+
+    bench = bench_of(InlineTransport, torch.Tensor)
+    assert run_check(bench, draws).examples == 3 * bench.budget.examples
+
+
+def test_only_the_clause_that_broke_counts_as_seen() -> None:
+    bodies = itertools.count(1)
+
+    @check("D1", "L2", situational=("L3",))
+    def breaks(case: Case) -> None:
+        next(bodies)
+        case.witness("L3")
+        case.require(False, "L2", "it went wrong")
+
+    result = run_check(bench_of(InlineTransport, torch.Tensor), breaks)
+    assert (result.outcome, result.seen) == ("broken", ("L2",))
+    assert next(bodies) == 2  # nothing was chosen, and so nothing is looked at again
+    assert result.failures[0].twin is None
+
+
+def test_the_twin_is_the_example_that_differs_least() -> None:
+    @check("L1")
+    def breaks_at_seven(case: Case) -> None:
+        number = case.draw(st.integers(0, 15), "number")
+        letter = case.draw(st.sampled_from("ab"), "letter")
+        case.require(number < 7, "L1", f"{number}{letter} is too much")
+
+    failure = run_check(bench_of(InlineTransport, torch.Tensor), breaks_at_seven).failures[0]
+    assert failure.example == ("number = 7", "letter = 'a'")
+    assert failure.twin is not None and failure.twin.example[1] == "letter = 'a'"
+
+
+class Deaf(InlineTransport):
+    """Takes nothing at all."""
+
+    def extract_tensor_transport_metadata(self, *args: Any) -> Any:
+        raise ValueError("not today")
+
+
+def test_a_transport_that_takes_nothing_breaks_one_clause_once() -> None:
+    @check("L1")
+    def delivers(case: Case) -> None: ...
+
+    @check("D1")
+    def keeps_bytes(case: Case) -> None: ...
+
+    bench = bench_of(Deaf, torch.Tensor)
+    results = [run_check(bench, each) for each in (keeps_bytes, delivers, delivers)]
+    assert [(result.outcome, result.reason) for result in results] == [
+        ("not run", "nothing can be sent, see L1"),
+        ("broken", ""),
+        ("not run", "nothing can be sent, see L1"),
+    ]
+    assert [failure.clause for failure in results[1].failures] == ["L1"]
+
+
+def test_whoever_interrupts_a_check_ends_it() -> None:
+    @check("L1")
+    def is_interrupted(case: Case) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_check(bench_of(InlineTransport, torch.Tensor), is_interrupted)
