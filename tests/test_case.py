@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from rdt_conformance.checks import Case, case as cases, check, examine
 from rdt_conformance.checks.bench import Bench
 from rdt_conformance.checks.budget import PROFILES
+from rdt_conformance.checks.leaks import expect_no_growth
 from rdt_conformance.checks.orders import Interruption
 from rdt_conformance.results import CheckResult, Failure
 from reference_transports.inline import InlineTransport
@@ -227,3 +230,45 @@ def test_a_clause_that_nobody_knows_is_refused() -> None:
             check(*clauses)
     with pytest.raises(KeyError):
         check("L1", situational=("L99",))
+
+
+class KeepsLarge(InlineTransport):
+    """Remembers every object from a size on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[str] = []
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> Any:
+        if sum(tensor.nbytes for tensor in rdt_object) >= KEPT:
+            self.kept.append(obj_id)
+        return super().extract_tensor_transport_metadata(obj_id, rdt_object)
+
+
+KEPT = 1000
+
+
+@pytest.mark.parametrize(
+    ("sizes", "where"),
+    [((10, KEPT), "; grows with objects of 1000 bytes"), ((KEPT, KEPT + 1), ""), ((KEPT,), ""), ((10, 20), None)],
+)
+def test_a_leak_is_told_with_the_part_that_it_grows_with(sizes: tuple[int, ...], where: str | None) -> None:
+    @check("G1")
+    def makes_and_frees(case: Case) -> None:
+        (source,) = case.actors(1)
+
+        def cycle(nbytes: int) -> None:
+            case.described(source, source.build(case.payload(nbytes)))
+
+        expect_no_growth(case, {f"objects of {n} bytes": partial(cycle, n) for n in sizes}, "G1")
+
+    bench = bench_of(KeepsLarge, torch.Tensor)
+    bench.budget = replace(bench.budget, most_cycles=120)
+    result = run_check(bench, makes_and_frees)
+    if where is None:
+        assert (result.outcome, result.failures) == ("passed", ())
+        return
+    failure = failure_of(result)
+    assert failure.clause == "G1"
+    assert failure.happened.startswith("registrations in self.kept grew from ")
+    assert failure.happened.endswith(f"({'one' if len(sizes) == 1 or sizes[0] < KEPT else '2'} per cycle){where}")
