@@ -232,6 +232,10 @@ def test_a_clause_that_nobody_knows_is_refused() -> None:
         check("L1", situational=("L99",))
 
 
+KEPT = 1000
+"""Bytes."""
+
+
 class KeepsLarge(InlineTransport):
     """Remembers every object from a size on."""
 
@@ -243,9 +247,6 @@ class KeepsLarge(InlineTransport):
         if sum(tensor.nbytes for tensor in rdt_object) >= KEPT:
             self.kept.append(obj_id)
         return super().extract_tensor_transport_metadata(obj_id, rdt_object)
-
-
-KEPT = 1000
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rdt_conformance.facts import JAX_ARRAYS
-from rdt_conformance.target import type_name
+from rdt_conformance.facts import JAX_ARRAYS, type_name
 
 Bytes = NDArray[np.uint8]
 
@@ -134,8 +133,8 @@ class Contents:
     """The content that a load has in each turn; the same in every process."""
 
     def __init__(self, load: Load) -> None:
-        _loads(load.data_type)  # what is imported for it is no part of a first read
         self._load = load
+        self._loads = _loads(load.data_type)  # imported here: that is no part of a first read
         self._ends = np.cumsum([0, *load.sizes]).tolist()
         self._pool = _pool(load.nbytes, load.seed)
 
@@ -166,7 +165,7 @@ class Contents:
             what = f"{len(received)} tensors" if isinstance(received, list | tuple) else type(received).__name__
             return f"{what} came where {load.count} were sent"
         for number, tensor in enumerate(received):
-            if _loads_of(tensor) is not _loads(load.data_type):
+            if _loads_of(tensor) is not self._loads:
                 return f"tensor {number} is a {type(tensor).__name__}"
             found = _form_of(tensor)
             if found != (load.shapes[number], load.dtypes[number]):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from rdt_conformance.facts import JAX_ARRAYS
+from rdt_conformance.facts import JAX_ARRAYS, type_name
 from rdt_conformance.payloads.base import ANYTHING, Payload, PayloadKind
 from rdt_conformance.payloads.value_kind import ValueKind
 
@@ -39,7 +39,7 @@ def kind_for(data_type: type, own: ValueKind | None = None) -> PayloadKind:
 
         kind: Any = ValuePayloads(own)  # of a protocol whose methods take any payload, it takes its own
         return kind
-    module = _MODULES.get(f"{data_type.__module__}.{data_type.__qualname__}")
+    module = _MODULES.get(type_name(data_type))
     if module is None:
-        raise ValueError(f"no payload kind is known for {data_type.__module__}.{data_type.__qualname__}")
+        raise ValueError(f"no payload kind is known for {type_name(data_type)}")
     return importlib.import_module(f"{__name__}.{module}").KIND

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from hypothesis import strategies as st
 
+from rdt_conformance.facts import type_name
 from rdt_conformance.payloads.base import DEFAULT_MAX_BYTES
 from rdt_conformance.payloads.recipes import list_differences
 from rdt_conformance.payloads.strategies import SEVERAL
@@ -87,7 +88,7 @@ class ValuePayload:
     def _difference(self, index: int, received: object) -> str:
         if not isinstance(received, self.kind.data_type):
             wanted = self.kind.data_type
-            return f"is a {type(received).__name__}, not a {wanted.__module__}.{wanted.__qualname__}"
+            return f"is a {type(received).__name__}, not a {type_name(wanted)}"
         alone = dataclasses.replace(self, recipes=(self.recipes[index],))
         return self.kind.difference(alone.build()[0], received)
 
