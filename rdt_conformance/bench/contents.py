@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
 import ctypes
 import dataclasses
 import importlib
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rdt_conformance.bench.device_contents import DevicePool, device_of
 from rdt_conformance.facts import JAX_ARRAYS, type_name
 
 Bytes = NDArray[np.uint8]
@@ -108,6 +109,11 @@ def _pool(nbytes: int, seed: int) -> Bytes:
     return np.frombuffer(np.random.default_rng(seed).bytes(nbytes + _SLIDE), np.uint8)
 
 
+@lru_cache(maxsize=2)
+def _pool_on(device: torch.device, nbytes: int, seed: int) -> DevicePool:
+    return DevicePool(_pool(nbytes, seed), device)
+
+
 @lru_cache(maxsize=4)
 def tensors_of(load: Load) -> list[Any]:
     """Tensors of a load that all contenders share, as where memory lies can make a difference of a fifth."""
@@ -119,14 +125,8 @@ def tensors_of(load: Load) -> list[Any]:
 def forget() -> None:
     """Give back the memory of what is no longer carried."""
     _pool.cache_clear()
+    _pool_on.cache_clear()
     tensors_of.cache_clear()
-
-
-def _only_read(content: Bytes) -> torch.Tensor:
-    """A tensor over bytes that must not be written, of which torch warns."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        return torch.from_numpy(content)
 
 
 class Contents:
@@ -140,42 +140,60 @@ class Contents:
 
     def of(self, turn: int) -> Bytes:
         """All bytes, one tensor after the other."""
-        start = turn * _STEP % _SLIDE
+        start = _start(turn)
         return self._pool[start : start + self._load.nbytes]
 
     def fill(self, tensors: Sequence[Any], turn: int) -> None:
-        """Write them into tensors of the load, in place."""
+        """Write them into tensors of the load, in place; it is over when they are there, also on a GPU."""
+        if device := device_of(tensors):
+            self._on(device).fill(tensors, _start(turn))
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)  # else it would be a part of what is measured
+            return
         content = self.of(turn)
         for tensor, start, end in zip(tensors, self._ends, self._ends[1:], strict=False):
-            if isinstance(tensor, torch.Tensor) and not tensor.is_cpu:
-                tensor.view(-1).view(torch.uint8).copy_(_only_read(content[start:end]))
-            else:
-                memory, sent = as_bytes(tensor), content[start:end]
-                if memory.size != sent.size:
-                    raise ValueError(
-                        f"{memory.size} bytes of a {type(tensor).__name__}, where {sent.size} are to be sent"
-                    )
-                # Not by numpy, which is given the memory of a JAX array only to read.
-                _libc.memmove(address_of(memory), address_of(sent), sent.size)
+            memory, sent = as_bytes(tensor), content[start:end]
+            if memory.size != sent.size:
+                raise ValueError(f"{memory.size} bytes of a {type(tensor).__name__}, where {sent.size} are to be sent")
+            # Not by numpy, which is given the memory of a JAX array only to read.
+            _libc.memmove(address_of(memory), address_of(sent), sent.size)
 
     def wrong(self, received: Any, turn: int) -> str:
         """How what was received differs in count, type, shape, dtype or any byte; empty if it does not."""
-        load, content = self._load, self.of(turn)
+        load = self._load
         if not isinstance(received, list | tuple) or len(received) != load.count:
             what = f"{len(received)} tensors" if isinstance(received, list | tuple) else type(received).__name__
             return f"{what} came where {load.count} were sent"
         for number, tensor in enumerate(received):
             if _loads_of(tensor) is not self._loads:
                 return f"tensor {number} is a {type(tensor).__name__}"
-            found = _form_of(tensor)
-            if found != (load.shapes[number], load.dtypes[number]):
-                return f"tensor {number} is {found[1]}{list(found[0])}"
-            sent = content[self._ends[number] : self._ends[number + 1]]
-            came = as_bytes(tensor)
+            form = _form_of(tensor)
+            if form != (load.shapes[number], load.dtypes[number]):
+                return f"tensor {number} is {form[1]}{list(form[0])}"
+        device = device_of(received)
+        content = self.of(turn)
+        found = self._on(device).first_wrong(received, _start(turn)) if device else self._first_wrong(received, content)
+        if found is None:
+            return ""
+        at, byte = found
+        number = bisect.bisect_right(self._ends, at) - 1
+        return f"byte {at - self._ends[number]} of tensor {number} is 0x{byte:02X}, sent 0x{content[at]:02X}"
+
+    def _on(self, device: torch.device) -> DevicePool:
+        return _pool_on(device, self._load.nbytes, self._load.seed)
+
+    def _first_wrong(self, received: Sequence[Any], content: Bytes) -> tuple[int, int] | None:
+        """See `DevicePool.first_wrong`; wherever the tensors are."""
+        for tensor, start, end in zip(received, self._ends, self._ends[1:], strict=False):
+            came, sent = as_bytes(tensor), content[start:end]
             if _libc.memcmp(address_of(came), address_of(sent), len(sent)):
                 at = int(np.flatnonzero(came != sent)[0])
-                return f"byte {at} of tensor {number} is 0x{came[at]:02X}, sent 0x{sent[at]:02X}"
-        return ""
+                return start + at, int(came[at])
+        return None
+
+
+def _start(turn: int) -> int:
+    return turn * _STEP % _SLIDE
 
 
 def _form_of(tensor: Any) -> tuple[tuple[int, ...], str]:
