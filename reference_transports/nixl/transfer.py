@@ -6,7 +6,7 @@ import math
 import sys
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -22,9 +22,10 @@ from reference_transports.nixl.memory import Memory, cut, joined, settle
 
 _AT_ONCE = 1 << 20
 """Bytes up to which an object is fetched in the first step, if its source is near and known."""
-_FIRST_PIECE = 16 << 20
+_FIRST_PIECE, _LARGEST_PIECE = 16 << 20, 256 << 20
 _SECONDS_OF_A_PIECE = 0.02
-"""A large object comes in pieces, between which an abort takes effect. They grow until each takes about so long."""
+"""A large object comes in pieces, between which an abort takes effect. They grow until each takes about so long. Where
+a GPU reads another one's memory that would be gigabytes: what is gained ends long before."""
 _PIECES_AT_ONCE = 2
 """So many are on their way, so that the time between the end of one and the start of the next is not lost."""
 _PAUSES_SECONDS = (0.00002, 0.001)
@@ -85,6 +86,20 @@ def _table(data: bytes) -> Table:
     return np.frombuffer(data, np.int64).reshape(-1, 3)
 
 
+class Pace:
+    """How large the pieces are, learnt from one object for the next: each piece costs as much as a small read."""
+
+    def __init__(self) -> None:
+        self.piece = _FIRST_PIECE
+
+    def count(self, nbytes: int, seconds: float) -> None:
+        """Learn from a piece that has come; it may have shared the way with another."""
+        if nbytes == self.piece and seconds < _SECONDS_OF_A_PIECE:
+            self.piece = min(2 * self.piece, _LARGEST_PIECE)
+        elif seconds > 4 * _SECONDS_OF_A_PIECE:
+            self.piece = max(self.piece // 2, _FIRST_PIECE)
+
+
 class Transfer:
     """An object on its way here. Whoever waits for it moves it along; while nobody does, the mover.
 
@@ -102,6 +117,7 @@ class Transfer:
         self.obj_id = obj_id
         self.failure: tuple[type[Exception], str] | None = None
         self._mover = engine.mover
+        self._pace = engine.paces[source.tensor_device, tensors[0].device.type] if tensors else Pace()
         self._lent = lent
         self._ended = threading.Event()  # with or without a failure, as far as anybody outside can tell
         self._quiet = threading.Event()  # nothing will be written any more
@@ -223,37 +239,37 @@ class Transfer:
         """Read the bytes, piece by piece; when it ends, none is on its way any more, also if one of them failed."""
         assert source.tensor_device is not None
         local, remote = joined(landing.places, _table(source.places))
-        begin, size = 0, _FIRST_PIECE
-        reads: deque[tuple[Generator[bool, None, None], float]] = deque()
+        begin = 0
+        reads: deque[tuple[Generator[bool, None, None], int, float]] = deque()
         failures: list[Exception] = []
         try:
             while reads or (begin < total and not failures):
                 try:
                     while begin < total and len(reads) < _PIECES_AT_ONCE and not failures:
                         self._demand_no_abort()
-                        here, there = (cut(table, begin, min(begin + size, total)) for table in (local, remote))
-                        begin += size
+                        end = min(begin + self._pace.piece, total)
+                        here, there = (cut(table, begin, end) for table in (local, remote))
                         read = agent.read(source.agent, (here, landing.device), (there, source.tensor_device))
-                        reads.append((read, time.monotonic()))
+                        reads.append((read, end - begin, time.monotonic()))
+                        begin = end
                         next(read, None)  # which starts it
                 except Exception as error:
                     failures.append(error)
                 if reads:
-                    read, started = reads[0]
+                    read, nbytes, started = reads[0]
                     try:
                         yield from read
+                        self._pace.count(nbytes, time.monotonic() - started)
                     except Exception as error:
                         failures.append(error)
                     reads.popleft()
-                    if time.monotonic() - started < _SECONDS_OF_A_PIECE:
-                        size *= 2
                     if reads:
                         yield False
             if failures:
                 raise failures[0]
         finally:
             failures.clear()  # they refer to this frame, which would keep what was to be filled
-            for read, _ in reads:  # there are some only if this one is given up in the middle
+            for read, *_ in reads:  # there are some only if this one is given up in the middle
                 read.close()
 
     def _demand_no_abort(self) -> None:
@@ -309,6 +325,8 @@ class Engine:
     def __init__(self) -> None:
         self.agent = Agent()
         self.mover = Mover()
+        self.paces: defaultdict[tuple[str | None, str], Pace] = defaultdict(Pace)
+        """By the types of the devices from which and to which it goes."""
 
 
 def _rest(pause: float) -> float:

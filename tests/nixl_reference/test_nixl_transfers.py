@@ -15,7 +15,7 @@ import pytest
 import torch
 from nixl_tools import COMM, SOON, extract, in_flight, same, send, settled
 
-from reference_transports.nixl import agent as agents, transfer
+from reference_transports.nixl import agent as agents, memory, transfer
 from reference_transports.nixl.agent import Agent
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore:ComplexHalf support")]
@@ -91,7 +91,7 @@ def test_abort_ends_the_wait(
 def test_an_abort_ends_when_target_buffers_are_left_alone(
     source: Any, destination: Any, held_up: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transfer, "_FIRST_PIECE", 1 << 20)
+    monkeypatch.setattr(destination._running().paces["cpu", "cpu"], "piece", 1 << 20)
     metadata = extract(source, "object", [torch.ones(3 << 20)])
     buffers = [torch.zeros(3 << 20)]
     request = destination.fetch_multiple_tensors("object", metadata, COMM, buffers)
@@ -265,3 +265,35 @@ def without_collections() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
+
+
+def test_pieces_grow_where_they_are_fast_and_shrink_where_they_are_not() -> None:
+    pace, mib = transfer.Pace(), 1 << 20
+    sizes = []
+    for nbytes, seconds in [
+        (16 * mib, 0.01), (32 * mib, 0.01), (63 * mib, 0.01), (64 * mib, 0.03), (64 * mib, 0.1), (5 * mib, 0.1), (1, 9),
+    ]:  # fmt: skip
+        pace.count(nbytes, seconds)
+        sizes.append(pace.piece // mib)
+    assert sizes == [32, 64, 64, 64, 32, 16, 16]
+    for _ in range(9):
+        pace.count(pace.piece, 0.0)
+    assert pace.piece == 256 * mib
+
+
+def test_an_object_comes_in_pieces_of_the_size_that_was_learnt(
+    source: Any, destination: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuts: list[tuple[int, int]] = []
+
+    def cut(table: Any, begin: int, end: int) -> Any:
+        cuts.append((begin, end))
+        return memory.cut(table, begin, end)
+
+    monkeypatch.setattr(transfer, "cut", cut)
+    pace = destination._running().paces["cpu", "cpu"]
+    monkeypatch.setattr(pace, "piece", 5 << 20)
+    monkeypatch.setattr(pace, "count", lambda nbytes, seconds: None)
+    metadata = extract(source, "object", tensors := [torch.ones(3 << 20)])
+    assert same(destination.recv_multiple_tensors("object", metadata, COMM), tensors)
+    assert sorted(set(cuts)) == [(0, 5 << 20), (5 << 20, 10 << 20), (10 << 20, 12 << 20)]
