@@ -11,6 +11,7 @@ import math
 import mmap
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,6 +24,9 @@ TensorMeta: TypeAlias = Sequence[tuple[tuple[int, ...], Any]]
 
 _MOST_BUFFERS = 1024
 """How many buffers the kernel takes in one ``readv``, ``writev``, ``sendmsg`` or ``recvmsg`` (Linux: ``IOV_MAX``)."""
+
+_PLAIN_TENSORS = frozenset((torch.Tensor, torch.nn.Parameter))
+_TRAITS = attrgetter("device", "layout", "is_nested", "is_quantized")
 
 _LARGE = 4 << 20
 """Bytes from which on numpy asks for huge pages."""
@@ -40,10 +44,27 @@ def describe(tensors: Sequence[Tensor], device_types: Collection[str] = ("cpu",)
         ValueError: the tensors are of several device types, or one of them is not plain memory of such a device.
     """
     _check(tensors, device_types)
-    return [(tensor.shape, tensor.dtype) for tensor in tensors]
+    return _described(tensors)
+
+
+def _described(tensors: Sequence[Tensor]) -> list[Any]:
+    """Equal ones are one: a thousand of them are pickled in a thirtieth of the time, and told apart by identity."""
+    described: list[Any] = []
+    known: dict[Any, Any] = {}
+    last: Any = (None, None)
+    for tensor in tensors:
+        shape, dtype = tensor.shape, tensor.dtype
+        if dtype is not last[1] or shape != last[0]:
+            last = shape, dtype
+            if isinstance(dtype, torch.dtype):  # numpy's are equal also where one has metadata and the other has none
+                last = known.setdefault(last, last)
+        described.append(last)
+    return described
 
 
 def _check(tensors: Sequence[Tensor], device_types: Collection[str]) -> None:
+    if _are_plain(tensors, device_types):
+        return
     for index, tensor in enumerate(tensors):
         obstacle = _obstacle(tensor, device_types)
         if obstacle:
@@ -51,6 +72,21 @@ def _check(tensors: Sequence[Tensor], device_types: Collection[str]) -> None:
     mixture = _mixture(tensors) if len(device_types) > 1 else ""
     if mixture:
         raise ValueError(f"the tensors cannot be carried: {mixture}")
+
+
+def _are_plain(tensors: Sequence[Tensor], device_types: Collection[str]) -> bool:
+    """Whether all are plain torch tensors with memory; if not, one of them may still be another plain one.
+
+    The usual case, in half the time of asking each tensor for each obstacle.
+    """
+    if not _PLAIN_TENSORS.issuperset(map(type, tensors)):
+        return False
+    traits = set(map(_TRAITS, tensors))
+    usual = len({device.type for device, *_ in traits}) < 2 and all(
+        device.type in device_types and layout is torch.strided and not nested and not quantized
+        for device, layout, nested, quantized in traits
+    )
+    return usual and all(map(torch.Tensor.data_ptr, tensors))  # last, for others have no such thing
 
 
 def _mixture(tensors: Sequence[Tensor]) -> str:
@@ -65,7 +101,7 @@ def _obstacle(tensor: Tensor, device_types: Collection[str]) -> str:
     kind = type(tensor)
     if kind is np.ndarray:
         return f"its dtype {tensor.dtype} holds references to Python objects" if tensor.dtype.hasobject else ""
-    if kind is not torch.Tensor and kind is not torch.nn.Parameter:
+    if kind not in _PLAIN_TENSORS:
         # A subclass may keep its data elsewhere (masks, scales, shards), which its shape and dtype do not tell.
         return f"{kind.__module__}.{kind.__qualname__} is neither a plain tensor nor a plain array"
     if ("cpu" if tensor.is_cpu else tensor.device.type) not in device_types:  # is_cpu is much faster

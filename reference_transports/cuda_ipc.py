@@ -39,7 +39,7 @@ from ray.experimental import CommunicatorMetadata, TensorTransportManager, Tenso
 from ray.experimental.rdt.tensor_transport_manager import FetchRequest
 
 from reference_transports._cuda import CudaError
-from reference_transports._cuda_memory import Exported, Mapped
+from reference_transports._cuda_memory import Exported, Mapped, rows, tensors_in
 from reference_transports._layout import TensorMeta, describe, landing, on_one_gpu, sizes
 from reference_transports._loans import Borrowed, Lent
 
@@ -59,7 +59,7 @@ class CudaIpcMetadata(TensorTransportMetadata):
         allocations: their handles.
         storages: for each the allocation that it is in, by its number, and its offset and size there, in bytes.
         places: for each tensor that is not empty the storage, by its number, and the offset there in elements.
-        strides: for each of those, unless it is contiguous.
+        strides: of each of those that is not contiguous, by its number.
         digest: of all this, for it goes to native code, which believes everything.
     """
 
@@ -68,9 +68,9 @@ class CudaIpcMetadata(TensorTransportMetadata):
     loan: tuple[int, int, tuple[int, int]] = (0, -1, (0, 0))
     ready: bytes = field(default=b"", repr=False)
     allocations: list[bytes] = field(default_factory=list, repr=False)
-    storages: list[tuple[int, int, int]] = field(default_factory=list)
-    places: list[tuple[int, int]] = field(default_factory=list)
-    strides: list[tuple[int, ...] | None] = field(default_factory=list)
+    storages: bytes = field(default=b"", repr=False)
+    places: bytes = field(default=b"", repr=False)
+    strides: dict[int, tuple[int, ...]] = field(default_factory=dict)
     digest: bytes = field(default=b"", repr=False)
 
     def sealed(self) -> CudaIpcMetadata:
@@ -199,7 +199,7 @@ class CudaIpcTransport(TensorTransportManager):
             landed = landing(source.tensor_meta, target_buffers, str(device), ("cuda",))
         with torch.cuda.device(device):
             storages, arrived = _open(obj_id, source, device)
-            tensors = tensors_in(storages, source, device)
+            tensors = tensors_in(storages, source.tensor_meta, source.places, source.strides, device)
             if landed is not None:
                 arrived.wait()
                 for buffer, tensor in zip(landed, tensors, strict=True):
@@ -290,25 +290,9 @@ def _open(
         raise RuntimeError(
             f"CUDA cannot map the memory ({error}): either its source ended just now, or {apart}"
         ) from None
-    storages = [mapped.storage(*each) for each in source.storages]
+    storages = mapped.storages(rows(source.storages, 3))
     ready: Any = torch.cuda.Event.from_ipc_handle(device, source.ready)
     return storages, ready
-
-
-def tensors_in(
-    storages: Sequence[torch.UntypedStorage], source: CudaIpcMetadata, device: torch.device
-) -> list[torch.Tensor]:
-    """The tensors of an object, made of its storages."""
-    tensors = []
-    places = zip(source.places, source.strides, strict=True)
-    for shape, dtype in source.tensor_meta:
-        assert isinstance(dtype, torch.dtype)
-        tensor = torch.empty((0,) if 0 not in shape else shape, dtype=dtype, device=device)
-        if 0 not in shape:
-            (number, offset), strides = next(places)
-            tensor.set_(storages[number], offset, shape, strides or ())
-        tensors.append(tensor)
-    return tensors
 
 
 @cache
