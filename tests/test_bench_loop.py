@@ -27,7 +27,13 @@ class Pretender:
     """Takes as long as it is told; the first time ten times as long."""
 
     def __init__(
-        self, machine: Machine, name: str = "it", seconds: float = 0.01, wrong_in: tuple[int, ...] = (), fails: str = ""
+        self,
+        machine: Machine,
+        name: str = "it",
+        seconds: float = 0.01,
+        wrong_in: tuple[int, ...] = (),
+        fails: str = "",
+        building: float = 0.0,
     ) -> None:
         self.counters: dict[str, float] = {"metadata_bytes": 7}
         self._machine = machine
@@ -37,6 +43,7 @@ class Pretender:
         self._fails = fails
         self._cycles = 0
         machine.log.append(f"build {name}")
+        machine.now += building
         if fails == "build":
             raise MemoryError("no room")
 
@@ -81,6 +88,17 @@ def test_they_are_built_anew_in_every_epoch_and_closed() -> None:
     assert counts["build a"] == counts["close a"] == counts["build b"] == counts["close b"] == 4
     assert [sample.wait for sample in series["a"].cold] == pytest.approx([0.1] * 4)
     assert max(sample.wait for sample in series["a"].samples) < 0.011
+
+
+@pytest.mark.parametrize(
+    ("building", "epochs", "built"),
+    [(0.1, 4, 4), (2.0, 4, 3), (9.0, 4, 2), (60.0, 4, 2), (0.05, 30, 30), (1.0, 30, 8), (60.0, 1, 1)],
+)
+def test_what_takes_long_to_build_is_built_less_often(building: float, epochs: int, built: int) -> None:
+    machine = Machine()
+    series = _measure(machine, Plan(seconds=4, epochs=epochs, soak=0), a={"building": building}, b={})
+    assert Counter(machine.log)["build a"] == len(series["a"].cold) == built
+    assert 3.5 < machine.now - built * building < 4.5 + 0.2 * built, "all the time is for measuring"
 
 
 def test_a_drift_that_would_fool_a_sequence_does_not_fool_pairs() -> None:

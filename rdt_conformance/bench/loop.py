@@ -79,7 +79,8 @@ class Plan:
         seconds: what it may take, without building the contenders; twice as much if there would be fewer than
             `FEWEST_PAIRS`.
         most_pairs: enough, even where there is more time.
-        epochs: how often the contenders are built.
+        epochs: how often the contenders are built; less often, down to a quarter of it, where that would take more
+            than twice as long as to measure.
         soak: cycles of the first contender in the last epoch, at least; those after the last round are verified alone.
             What goes wrong once in a hundred times is then seen. It may take as long as an epoch.
         seed: of the order of turns.
@@ -90,6 +91,16 @@ class Plan:
     epochs: int = 4
     soak: int = 120
     seed: int = 0
+
+    def affordable(self, building: float) -> int:
+        """How many epochs there are, if each begins with so many seconds of building."""
+        most = self.epochs if building <= 0 else min(self.epochs, int(2 * self.seconds / building))
+        return max(self.fewest_epochs, most)
+
+    @property
+    def fewest_epochs(self) -> int:
+        """There are always so many: to tell what memory happened to do from what is always so takes two."""
+        return min(self.epochs, max(2, -(-self.epochs // 4)))
 
 
 @dataclass
@@ -133,8 +144,7 @@ def measure(
         now: a clock, for the plan's seconds.
     """
     measuring = _Measuring(makers, plan, now)
-    for epoch in range(1, plan.epochs + 1):
-        measuring.epoch(plan.seconds / plan.epochs, soak=plan.soak if epoch == plan.epochs else 0)
+    measuring.run()
     return measuring.series
 
 
@@ -148,33 +158,45 @@ class _Measuring:
         self._contenders: dict[str, Contender] = {}
         self.series = {name: Series() for name in makers}
 
-    def epoch(self, seconds: float, soak: int) -> None:
-        """Build everything, warm up, measure as many rounds as there is time for, and soak the first contender."""
-        with ExitStack() as stack:
-            self._build(stack)
-            first = next(iter(self._makers))
-            before = self.series[first].verified
-            began = self._now()
-            for name in self._order():
-                self._cycle(name, self.series[name].cold)
-            warm = self._now()
-            for _ in range(_WARM_UP_TURNS):
+    def run(self) -> None:
+        """Measure in as many epochs as can be afforded."""
+        given, epochs, epoch = 0.0, self._plan.epochs, 0
+        while epoch < epochs:
+            epoch += 1
+            with ExitStack() as stack:
+                began = self._now()
+                self._build(stack)
+                built = self._now()
                 for name in self._order():
-                    self._cycle(name, [])
-                if self._now() - warm > _WARM_UP_SECONDS:
-                    break
-            rounds, calibrated = 0, self._now()
-            while self._contenders and rounds < self._plan.most_pairs / 2 / self._plan.epochs:
-                now = self._now()
-                late = now - began + (now - calibrated) / max(1, rounds) - seconds
-                enough = rounds >= FEWEST_PAIRS / 2 / self._plan.epochs or (rounds and late > seconds)
-                if late > 0 and enough:
-                    break
-                self._round()
-                rounds += 1
-            end = self._now() + seconds
-            while self.series[first].verified < before + soak and first in self._contenders and self._now() < end:
-                self._cycle(first, [])
+                    self._cycle(name, self.series[name].cold)
+                if epoch == self._plan.fewest_epochs:  # not the first, which may also start processes
+                    epochs = self._plan.affordable(self._now() - began)
+                seconds = (self._plan.seconds - given) / (epochs - epoch + 1)
+                given += seconds
+                self._epoch(built, seconds, epochs, soak=self._plan.soak if epoch == epochs else 0)
+
+    def _epoch(self, began: float, seconds: float, epochs: int, soak: int) -> None:
+        """Warm up, measure as many rounds as there is time for, and soak the first contender."""
+        first = next(iter(self._makers))
+        before = self.series[first].verified - (first in self._contenders)
+        warm = self._now()
+        for _ in range(_WARM_UP_TURNS):
+            for name in self._order():
+                self._cycle(name, [])
+            if self._now() - warm > _WARM_UP_SECONDS:
+                break
+        rounds, calibrated = 0, self._now()
+        while self._contenders and rounds < self._plan.most_pairs / 2 / epochs:
+            now = self._now()
+            late = now - began + (now - calibrated) / max(1, rounds) - seconds
+            enough = rounds >= FEWEST_PAIRS / 2 / epochs or (rounds and late > seconds)
+            if late > 0 and enough:
+                break
+            self._round()
+            rounds += 1
+        end = self._now() + self._plan.seconds / self._plan.epochs
+        while self.series[first].verified < before + soak and first in self._contenders and self._now() < end:
+            self._cycle(first, [])
 
     def _build(self, stack: ExitStack) -> None:
         self._contenders = {}

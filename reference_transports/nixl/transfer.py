@@ -22,12 +22,14 @@ from reference_transports.nixl.memory import Memory, cut, joined, settle
 
 _AT_ONCE = 1 << 20
 """Bytes up to which an object is fetched in the first step, if its source is near and known."""
-_FIRST_PIECE, _LARGEST_PIECE = 16 << 20, 256 << 20
+_FIRST_PIECE, _LARGEST_PIECE = 16 << 20, 1 << 30
 _SECONDS_OF_A_PIECE = 0.02
 """A large object comes in pieces, between which an abort takes effect. They grow until each takes about so long. Where
-a GPU reads another one's memory that would be gigabytes: what is gained ends long before."""
+a GPU reads another one's memory that would be gigabytes, too much should it once be slower."""
 _PIECES_AT_ONCE = 2
 """So many are on their way, so that the time between the end of one and the start of the next is not lost."""
+_SPUN_SECONDS = 0.0001
+"""For so long whoever waits looks again and again, which for a small read is all; then it pauses in between."""
 _PAUSES_SECONDS = (0.00002, 0.001)
 """How long to pause before looking again whether a read is complete: at first, and at last."""
 
@@ -160,9 +162,9 @@ class Transfer:
         return self._ended.is_set()
 
     def _work_until(self, deadline: float) -> None:
-        pause = _PAUSES_SECONDS[0]
+        rest = _Rest()
         while not self._ended.is_set() and time.monotonic() < deadline:
-            pause = _rest(pause) if self._advance() else _PAUSES_SECONDS[0]
+            rest.pause() if self._advance() else rest.over()
 
     def _leave(self) -> None:
         """Let the mover do the rest."""
@@ -305,18 +307,19 @@ class Mover:
 
     def _run(self) -> None:
         under_way: list[Transfer] = []
-        pause = _PAUSES_SECONDS[0]
+        rest = _Rest()
         while True:
             with self._news:
                 if not under_way:
                     self._news.wait_for(lambda: self._added or self._closed)
+                    rest.over()
                 under_way = list(dict.fromkeys([*under_way, *self._added]))
                 self._added.clear()
             if not under_way:
                 return
             waits = [transfer.help() for transfer in under_way]
             under_way = [transfer for transfer, wait in zip(under_way, waits, strict=True) if wait is not None]
-            pause = _rest(pause) if all(waits) else _PAUSES_SECONDS[0]
+            rest.pause() if waits and all(waits) else rest.over()
 
 
 class Engine:
@@ -329,10 +332,18 @@ class Engine:
         """By the types of the devices from which and to which it goes."""
 
 
-def _rest(pause: float) -> float:
-    """Pause, and say how long the next pause may be: there is no event to wait for.
+class _Rest:
+    """The time until something has happened for which there is no event."""
 
-    A twenty-fifth of all pauses so far, so that hardly more than that is lost.
-    """
-    time.sleep(pause)
-    return min(1.04 * pause, _PAUSES_SECONDS[1])
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+
+    def over(self) -> None:
+        """It has happened."""
+        self._since = time.monotonic()
+
+    def pause(self) -> None:
+        """Let others run: for a twenty-fifth of the time so far, so that hardly more than that is lost."""
+        waited = time.monotonic() - self._since
+        shortest, longest = _PAUSES_SECONDS
+        time.sleep(0 if waited < _SPUN_SECONDS else min(max(waited / 25, shortest), longest))

@@ -278,7 +278,7 @@ def test_pieces_grow_where_they_are_fast_and_shrink_where_they_are_not() -> None
     assert sizes == [32, 64, 64, 64, 32, 16, 16]
     for _ in range(9):
         pace.count(pace.piece, 0.0)
-    assert pace.piece == 256 * mib
+    assert pace.piece == 1024 * mib
 
 
 def test_an_object_comes_in_pieces_of_the_size_that_was_learnt(
