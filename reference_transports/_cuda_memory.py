@@ -6,7 +6,7 @@ import bisect
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -165,15 +165,16 @@ def tensors_in(
             continue
         block, alone = table[done : done + count], strided[done : done + count]
         follows = (block[1:] - block[:-1] == (0, numel)).all(axis=1) & ~alone[1:] & ~alone[:-1] & bool(shape)
-        for first, end in pairwise([0, *(np.flatnonzero(~follows) + 1).tolist(), count]):
+        starts = [0, *(np.flatnonzero(~follows) + 1).tolist()]
+        # What an unsafe split returns are no views of each other for autograd: at the source they were none either.
+        blanks = torch.empty(len(starts), dtype=dtype, device=device).unsafe_split(1)
+        for first, end, whole in zip(starts, [*starts[1:], count], blanks, strict=True):
             storage, offset = block[first].tolist()
-            whole = torch.empty(0, dtype=dtype, device=device)
             if end - first == 1:
                 tensors.append(whole.set_(storages[storage], offset, shape, strides.get(done + first, ())))
-                continue
-            whole.set_(storages[storage], offset, ((end - first) * shape[0], *shape[1:]), ())
-            # Not views of each other for autograd, unlike what split returns: they were none at the source.
-            tensors += whole.unsafe_split(shape[0])
+            else:
+                whole.set_(storages[storage], offset, ((end - first) * shape[0], *shape[1:]), ())
+                tensors += whole.unsafe_split(shape[0])
         done += count
     return tensors
 

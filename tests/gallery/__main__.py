@@ -60,19 +60,20 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended early"))  # the run at hand is ended too
     for target in options.targets:
         print(f"{target} ...", flush=True)
-        print(f"{target}: {_make(target, options.profile, options.devices)}", flush=True)
+        print(f"{target}: {_make(target, options.profile, options.devices, options.workers)}", flush=True)
     print(_index())
     return 0
 
 
-def _make(target: str, profile: str, devices: str) -> str:
+def _make(target: str, profile: str, devices: str, workers: int) -> str:
     """Put a report of one transport into the gallery, or the reason why there is none; in a line."""
     place = GALLERY / _name(target, devices)
     with tempfile.TemporaryDirectory() as work:
         made = Path(work) / "report"
         try:
             on_gpus = ["--rdt-devices=cuda", "--rdt-engine=cluster,ray"] if devices == CUDA else []
-            _run(target, [f"--rdt-profile={profile}", *on_gpus], Path(work), made)
+            side_by_side = [f"--numprocesses={workers}"] if workers else []
+            _run(target, [f"--rdt-profile={profile}", *on_gpus, *side_by_side], Path(work), made)
             _demand_discretion(made)
         except NotMade as reason:
             made.mkdir(exist_ok=True)
@@ -203,6 +204,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--devices", choices=(CPU, CUDA), default=CPU, help="the memory that is sent (default: cpu)")
     parser.add_argument("--profile", default="standard", help="how much is tried (default: standard)")
+    parser.add_argument("--workers", type=int, default=0, help="of pytest-xdist; then nothing is measured (default: 0)")
     options = parser.parse_args()
     known = GPU_TARGETS if options.devices == CUDA else TARGETS
     if unknown := [target for target in options.targets if target not in known]:
