@@ -14,6 +14,7 @@ Nothing here runs or imports a transport: a verdict can be passed again on resul
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from rdt_conformance import contract, staleness
@@ -322,7 +323,7 @@ def _count(results: Sequence[CheckResult]) -> Counts:
         checks=sum(result.outcome != "not run" for result in results),
         examples=sum(result.examples for result in results),
         transfers=sum(result.transfers for result in results),
-        seconds=sum(result.seconds for result in results),
+        seconds=math.fsum(result.seconds for result in results),  # the same in whatever order workers hand them over
     )
 
 

@@ -10,7 +10,7 @@ import made_benchmarks
 import pytest
 from made_reports import FakeTarget, passing, write
 
-from rdt_conformance.report import folder, json_report
+from rdt_conformance.report import folder, json_report, offline
 from tests.gallery import __main__ as gallery
 
 
@@ -51,6 +51,14 @@ def test_a_report_that_tells_where_it_was_made_is_not_kept(place: Path) -> None:
     (fine / "summary.md").write_text(f"File {gallery.ROOT}/x.py")
     with pytest.raises(gallery.NotMade, match=r"its summary\.md tells what is private: "):
         gallery._demand_discretion(fine)
+
+
+def test_whoever_judges_a_report_of_the_gallery_again_comes_to_the_same_verdict() -> None:
+    reports = sorted(gallery.GALLERY.glob("*/report.json"))
+    assert len(reports) == len(gallery.TARGETS) + len(gallery.GPU_TARGETS)
+    for path in reports:
+        document = json_report.read(path)
+        assert offline.differences(document, offline.judge(document)) == [], path
 
 
 def test_a_transport_that_is_not_in_it_is_one_clear_line() -> None:

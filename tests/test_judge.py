@@ -49,6 +49,18 @@ def test_everything_that_the_verdict_holds_comes_out_again(tmp_path: Path) -> No
     assert again == judge(results, FakeTarget(), ("local", "ray"), selected_all=False)
 
 
+def test_seconds_may_have_been_added_in_another_order_and_no_more(tmp_path: Path) -> None:
+    times = (0.1, 0.2, 0.3)
+    results = [dataclasses.replace(each, seconds=times[index % 3]) for index, each in enumerate(passing())]
+    there, back = (judge(each, FakeTarget(), ("local",), selected_all=True) for each in (results, results[::-1]))
+    assert there.counts == back.counts
+    document = json_report.read(write(tmp_path, results))
+    for more, agrees in ((1e-11, True), (0.001, False)):
+        counts = {**document["verdict"]["counts"], "seconds": document["verdict"]["counts"]["seconds"] + more}
+        changed = {**document, "verdict": {**document["verdict"], "counts": counts}}
+        assert (offline.differences(changed, offline.judge(changed)) == []) == agrees
+
+
 def test_a_report_is_judged_by_the_clauses_it_was_written_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report = write(tmp_path, BROKEN)
     monkeypatch.setitem(CLAUSES, "G4", dataclasses.replace(CLAUSES["G4"], level=CLAUSES["G10"].level))
