@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 Table: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 """Pieces of memory: for each its address, its size, and the number under which it is registered."""
@@ -38,7 +39,8 @@ again. Where memory never comes twice, so many are there after as many objects: 
 
 _THREAD_PAUSE = 1000
 """Microseconds after which NIXL's thread looks again if UCX has not woken it."""
-_MAKING = threading.Lock()
+_MEMORY_HOOKS = "UCX_MEM_EVENTS"
+_MAKING = threading.RLock()
 """Held while what all agents are made of is changed."""
 
 PATIENCE_SECONDS = 5.0
@@ -161,6 +163,25 @@ def sleeping_threads() -> Iterator[None]:
             bindings.nixlAgentConfig = usual
 
 
+@contextmanager
+def no_memory_hooks() -> Iterator[None]:
+    """Keep UCX, if it is loaded meanwhile, from patching the functions by which this process gets and frees memory.
+
+    It does that to know when memory is gone whose registration it has cached. All memory here is registered with NIXL
+    for as long as it is used; and to find what to patch takes half a second where torch is loaded. With GPUs it also
+    learns by it whose memory is whose: there it may.
+    """
+    with _MAKING:
+        if _MEMORY_HOOKS in os.environ or torch.cuda.is_available():
+            yield
+            return
+        os.environ[_MEMORY_HOOKS] = "n"
+        try:
+            yield
+        finally:
+            os.environ.pop(_MEMORY_HOOKS, None)
+
+
 class Agent:
     """This process, as its peers know it. Any thread may call anything here.
 
@@ -177,7 +198,7 @@ class Agent:
         self.process = os.getpid()
         # NIXL does not lock by itself. It does have a thread, which makes progress where UCX needs the source's help.
         config = nixl_agent_config(backends=["UCX"], sync_mode=nixl_thread_sync_t.NIXL_THREAD_SYNC_STRICT)
-        with sleeping_threads():
+        with sleeping_threads(), no_memory_hooks():
             self._nixl: Any = nixl_agent(self.name, config)
         # Reentrant: Python's garbage collector may drop the last reference to an object of Ray's in the middle of any
         # line here, and with it call the transport's garbage_collect in the same thread.

@@ -186,3 +186,32 @@ def test_a_dead_source_is_an_error_and_forgotten(source: Any, destination: Any, 
         assert same(send(source, destination, [torch.ones(3)]), [torch.ones(3)])
     assert settled(lambda: first.agent not in destination._engine.agent._peers)
     assert settled(lambda: not registered)
+
+
+PATCHED = """
+import ctypes, os
+import torch
+libc = ctypes.CDLL(None)
+def code():
+    functions = [ctypes.cast(getattr(libc, name), ctypes.c_void_p) for name in ("mmap", "munmap")]
+    return [ctypes.string_at(function.value, 16) for function in functions]
+before = code()
+from reference_transports.nixl.agent import Agent
+agent = Agent()
+print(code() != before, os.environ.get("UCX_MEM_EVENTS"))
+"""
+
+
+@pytest.mark.parametrize(("setting", "said"), [({}, "False None"), ({"UCX_MEM_EVENTS": "y"}, "True y")])
+def test_the_process_allocates_as_before_unless_the_user_wants_it_otherwise(setting: dict[str, str], said: str) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("with GPUs UCX does as it likes")
+    done = subprocess.run(
+        [sys.executable, "-c", PATCHED],
+        env=os.environ | setting,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == said
