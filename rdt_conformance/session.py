@@ -355,7 +355,7 @@ class Session:
         return self._running and self._workerinput is None and meant
 
     def _selected_all(self, session: pytest.Session) -> bool:
-        narrowed = self._selection.narrowed() or self._benchmarks.only
+        narrowed = self._selection.narrowed() or self._benchmarks.only or self._settings.profile == SOAK
         return self._whole and not narrowed and not session.shouldfail and not session.shouldstop
 
     def _status(self, verdict: Verdict) -> int:
