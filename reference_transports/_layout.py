@@ -130,9 +130,14 @@ def on_one_gpu(tensors: Sequence[Tensor]) -> torch.device | None:
 
 def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     """The memory of a torch tensor that lies in one piece, on whatever device."""
-    # Not by view(), which some dtypes and shapes do not have.
-    flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-    return flat.set_(tensor.untyped_storage(), int(tensor.storage_offset()) * tensor.itemsize, (tensor.nbytes,), (1,))
+    plain = tensor.detach() if tensor.requires_grad else tensor
+    try:
+        flat = plain if plain.dim() == 1 else plain.view(-1)
+        return flat if flat.dtype is torch.uint8 else flat.view(torch.uint8)
+    except RuntimeError:  # some shapes cannot be seen so, such as one element with the stride of another dimension
+        whole = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+        start = int(tensor.storage_offset()) * tensor.itemsize
+        return whole.set_(tensor.untyped_storage(), start, (tensor.nbytes,), (1,))
 
 
 def flat_bytes(tensor: Tensor) -> memoryview:

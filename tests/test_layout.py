@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
+import pytest
 import torch
 
-from reference_transports._layout import landing
+from reference_transports._layout import bytes_of, describe, landing
 
 HUGE = Path("/sys/kernel/mm/transparent_hugepage")
 
@@ -29,3 +31,35 @@ def test_large_fresh_memory_is_wished_in_huge_pages() -> None:
     assert ("hg" in flags_of(large.data_ptr() + large.nbytes // 2)) == HUGE.exists()
     assert "hg" not in flags_of(small.data_ptr())
     large.resize_(25 << 20, 4)  # it is torch's own memory
+
+
+DTYPES = sorted({each for each in vars(torch).values() if isinstance(each, torch.dtype)}, key=str)
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf", "ignore:torch.quantize_per_tensor")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_bytes_of_every_dtype_are_its_memory(dtype: torch.dtype) -> None:
+    for shape in ((), (1,), (5,), (2, 3), (0,), (2, 0), (1, 1, 7)):
+        tensor = torch.empty(shape, dtype=dtype)
+        found = bytes_of(tensor)
+        assert (found.dtype, found.shape, found.stride()) == (torch.uint8, (tensor.nbytes,), (1,))
+        assert found.data_ptr() == tensor.data_ptr()
+
+
+def test_the_bytes_of_unusual_tensors_are_their_memory() -> None:
+    whole = torch.arange(60.0)
+    odd = [whole[7::9][:1], whole.view(6, 10)[2:3, :1], whole[3:5].requires_grad_(), torch.nn.Parameter(whole[:4])]
+    for tensor in odd:
+        assert tensor.is_contiguous()
+        assert torch.equal(bytes_of(tensor).view(torch.float32), tensor.detach().reshape(-1))
+        assert bytes_of(tensor).data_ptr() == tensor.data_ptr()
+
+
+def test_equal_tensors_are_described_by_one_pair() -> None:
+    tensors = [torch.empty(3), torch.empty(3, 1), torch.empty(3), torch.empty(3, dtype=torch.int8), torch.empty(3)]
+    described = describe(tensors)
+    assert described == [(tensor.shape, tensor.dtype) for tensor in tensors]
+    assert described[0] is described[2] is described[4] and len({id(each) for each in described}) == 3
+    with_note = np.dtype(np.int8, metadata={"unit": "m"})
+    arrays = [np.empty(2, np.int8), np.empty(2, with_note), np.empty(2, np.int8)]
+    assert [dict(dtype.metadata or {}) for _, dtype in describe(arrays)] == [{}, {"unit": "m"}, {}]
