@@ -43,5 +43,5 @@ def test_number_of_tensors(arena: Arena, cell: Cell) -> None:
 
 @benchmark(full=[tensors(TOGETHER, count, epochs=30) for count in (1, 100, 1_000)])
 def test_first_use(arena: Arena, cell: Cell) -> None:
-    """A new transport in both processes, up to thirty times: registrations and connections, cold, beside what follows."""
+    """A new transport in both processes, up to thirty times: registrations, connections, cold, beside what follows."""
     arena.measure(cell)
