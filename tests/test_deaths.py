@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import threading
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +20,7 @@ from rdt_conformance.checks import Case, check
 from rdt_conformance.checks.bench import Bench
 from rdt_conformance.engines.cluster.processes import ProcessHost
 from rdt_conformance.engines.engines import Engines
+from rdt_conformance.engines.reference import thread_errors
 from rdt_conformance.report.story import render
 from reference_transports.inline import InlineTransport
 
@@ -62,6 +64,22 @@ class EndsItsProcess(InlineTransport):
             os._exit(3)
 
 
+class LosesItsThread(InlineTransport):
+    """Has a thread that ends by an error, and can then do nothing."""
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[torch.Tensor]) -> Any:
+        if sum(tensor.nbytes for tensor in rdt_object) >= 256:
+            thread = threading.Thread(target=_lose_the_way, name="pump")
+            thread.start()
+            thread.join()
+            raise ConnectionError("the pump has stopped")
+        return super().extract_tensor_transport_metadata(obj_id, rdt_object)
+
+
+def _lose_the_way() -> None:
+    raise ValueError("no way from here")
+
+
 @pytest.fixture(scope="module")
 def engines() -> Iterator[Engines]:
     engines = Engines()
@@ -69,8 +87,8 @@ def engines() -> Iterator[Engines]:
     engines.stop()
 
 
-def _bench(engines: Engines, transport: type) -> Bench:
-    return Bench(bench_of(transport, torch.Tensor).target, "cluster", engines.start, "quick", seed=1)
+def _bench(engines: Engines, transport: type, engine: str = "cluster") -> Bench:
+    return Bench(bench_of(transport, torch.Tensor).target, engine, engines.start, "quick", seed=1)
 
 
 def _actor(bench: Bench) -> tuple[Any, psutil.Process]:
@@ -109,6 +127,18 @@ def test_a_process_that_crashes_is_a_failure_and_where_it_did_is_told(
     assert failure.crash.splitlines()[0] == "actor1:"
     assert "Segmentation fault" in failure.crash and f"in {method}" in failure.crash
     assert "Last words of what ended by itself" in render(failure)
+
+
+@pytest.mark.parametrize("engine", ["cluster", "ray"])
+def test_what_ended_a_thread_of_an_actor_stands_beside_the_failure(engine: str, engines: Engines) -> None:
+    bench = _bench(engines, LosesItsThread, engine)
+    (failure,) = run_check(bench, one_object_arrives).failures
+    bench.close()
+    assert failure.clause == "L1" and "the pump has stopped" in failure.happened
+    first, *lines = failure.crash.splitlines()
+    assert (first, lines[-1]) == ("actor1, thread 'pump':", "ValueError: no way from here")
+    assert any("in _lose_the_way" in line for line in lines)
+    assert not thread_errors._listening, "when the world is closed"
 
 
 def test_a_late_death_is_held_against_the_check_that_was_before_unless_ray_did_it(engines: Engines) -> None:

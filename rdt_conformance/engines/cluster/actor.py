@@ -31,6 +31,7 @@ from rdt_conformance.engines.cluster.channel import (
 )
 from rdt_conformance.engines.cluster.recorder import SentHistory
 from rdt_conformance.engines.cluster.registry import ProcessRegistry
+from rdt_conformance.engines.reference import thread_errors
 from rdt_conformance.engines.reference.context import inside
 from rdt_conformance.engines.reference.handles import ActorHandle, stand_in
 from rdt_conformance.engines.reference.lanes import format_stacks, settle
@@ -98,6 +99,7 @@ class ActorProcess:
     def begin(self, name: str, settings: Settings) -> None:
         """Become a worker of a world, with a transport that is yet to be built."""
         history = SentHistory(self._channel)
+        thread_errors.listen(history.last_words)  # for as long as the process lives
         self._here = ThreadHost((self._registration,), history, settings, reached_by=self._outside)
         self._outside.here = self._here
         self._outside.name = name

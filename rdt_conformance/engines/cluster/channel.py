@@ -59,6 +59,14 @@ class Ended:
 
 
 @dataclass(frozen=True)
+class ThreadEnded:
+    """A thread of the process has ended by an error."""
+
+    told: str
+    """Its name, and the traceback."""
+
+
+@dataclass(frozen=True)
 class Request:
     """Run a message on a lane of another worker and send an `Answer`."""
 

@@ -16,12 +16,21 @@ from rdt_conformance import pickling
 from rdt_conformance.engines.base import DRIVER, Lane, Spread, origin_of
 from rdt_conformance.engines.cluster import crashes
 from rdt_conformance.engines.cluster.actor import GROUPS, WATCH, AtRest, run_message
-from rdt_conformance.engines.cluster.channel import Answer, Began, Ended, Kill, Request, load_outcome, outcome_of
+from rdt_conformance.engines.cluster.channel import (
+    Answer,
+    Began,
+    Ended,
+    Kill,
+    Request,
+    ThreadEnded,
+    load_outcome,
+    outcome_of,
+)
 from rdt_conformance.engines.cluster.fleet import Fleet, Remote
 from rdt_conformance.engines.cluster.groups import FEWEST, RayGroups
 from rdt_conformance.engines.cluster.watching import SpreadWatch
 from rdt_conformance.engines.places import Place
-from rdt_conformance.engines.reference import calls
+from rdt_conformance.engines.reference import calls, thread_errors
 from rdt_conformance.engines.reference.context import inside
 from rdt_conformance.engines.reference.errors import ActorDiedError
 from rdt_conformance.engines.reference.lanes import settle
@@ -62,6 +71,7 @@ class ProcessHost:
         self.at_least = FEWEST if groups else 1
         self._groups = groups
         self.history = history
+        thread_errors.listen(history.last_words)  # of the driver's threads
         self.settings = settings
         self._fleet = fleet
         self._spread = spread
@@ -178,6 +188,8 @@ class ProcessHost:
             event = self._events.pop((name, message.number))
             event.outcome = message.outcome
             self.history.end(event, message.at + remote.behind, failed=message.failed)
+        elif isinstance(message, ThreadEnded):
+            self.history.last_words.append(f"{name}, {message.told}")
         elif isinstance(message, Request):
             self._forward(remote, message)
         elif isinstance(message, Kill):
@@ -219,7 +231,7 @@ class ProcessHost:
         for name, remote in self._not_ended_by_us().items():
             words = crashes.last_words(remote.process.pid) if remote.process and self._ended_by_itself(name) else ""
             told += [f"{name}:\n{words}"] if words else []
-        return "\n".join(told)
+        return "\n".join([*told, *self.history.last_words])
 
     def _ended_by_itself(self, name: str) -> bool:
         """Whether Ray knows no reason for a death: it kills actors whose transfer failed and cannot be aborted."""
@@ -343,6 +355,7 @@ class ProcessHost:
         if self._groups is not None:
             self._groups.end()  # after that: an actor that is stuck in a transfer would not answer
         self._here.stop()
+        thread_errors.stop_listening(self.history.last_words)
         self._answers.put(None)
 
 

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import itertools
 
-from rdt_conformance.engines.cluster.channel import Began, Channel, Ended
+from rdt_conformance.engines.cluster.channel import Began, Channel, Ended, ThreadEnded
 from rdt_conformance.history import Event, Recorder
+
+
+class _LastWords:
+    """Sends what is added to it."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def append(self, told: str) -> None:
+        self._channel.send(ThreadEnded(told))
 
 
 class SentHistory(Recorder):
@@ -14,6 +24,8 @@ class SentHistory(Recorder):
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._numbers = itertools.count(1)
+        self.last_words = _LastWords(channel)
+        """See `History.last_words`."""
 
     def begin(self, process: str, lane: str, what: str, obj_id: str, at: float) -> Event:
         """See `Recorder.begin`."""

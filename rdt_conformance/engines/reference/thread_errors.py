@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 from rdt_conformance import author
 
 _LOCK = threading.Lock()
-_listening: list[deque[str]] = []
+_listening: list[Listener] = []
 _installed: _Hook | None = None
+
+
+class Listener(Protocol):
+    """What such errors are added to, such as a deque."""
+
+    def append(self, told: str, /) -> object:
+        """Hear of one."""
+        ...
 
 
 class _Hook:
@@ -38,7 +46,7 @@ class _Hook:
             threading.excepthook = self._before
 
 
-def listen(heard: deque[str]) -> None:
+def listen(heard: Listener) -> None:
     """Add each error to `heard` from now on, with the thread's name, whichever thread of the process it was."""
     global _installed
     with _LOCK:
@@ -47,7 +55,7 @@ def listen(heard: deque[str]) -> None:
         _listening.append(heard)
 
 
-def stop_listening(heard: deque[str]) -> None:
+def stop_listening(heard: Listener) -> None:
     """Undo `listen`."""
     global _installed
     with _LOCK:
