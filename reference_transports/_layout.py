@@ -48,7 +48,7 @@ def describe(tensors: Sequence[Tensor], device_types: Collection[str] = ("cpu",)
 
 
 def _described(tensors: Sequence[Tensor]) -> list[Any]:
-    """Equal ones are one: a thousand of them are pickled in a thirtieth of the time, and told apart by identity."""
+    """Equal ones are one: a thousand of them are pickled in a thirtieth of the time, and compared by identity."""
     described: list[Any] = []
     known: dict[Any, Any] = {}
     last: Any = (None, None)
@@ -75,10 +75,7 @@ def _check(tensors: Sequence[Tensor], device_types: Collection[str]) -> None:
 
 
 def _are_plain(tensors: Sequence[Tensor], device_types: Collection[str]) -> bool:
-    """Whether all are plain torch tensors with memory; if not, one of them may still be another plain one.
-
-    The usual case, in half the time of asking each tensor for each obstacle.
-    """
+    """Whether all are plain torch tensors with memory, the usual case; if not, each has to be asked what it is."""
     if not _PLAIN_TENSORS.issuperset(map(type, tensors)):
         return False
     traits = set(map(_TRAITS, tensors))
@@ -133,7 +130,7 @@ def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     plain = tensor.detach() if tensor.requires_grad else tensor
     try:
         flat = plain if plain.dim() == 1 else plain.view(-1)
-        return flat if flat.dtype is torch.uint8 else flat.view(torch.uint8)
+        return flat.view(torch.uint8)  # in any case another tensor: this one may be given other memory
     except RuntimeError:  # some shapes cannot be seen so, such as one element with the stride of another dimension
         whole = torch.empty(0, dtype=torch.uint8, device=tensor.device)
         start = int(tensor.storage_offset()) * tensor.itemsize

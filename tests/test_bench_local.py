@@ -22,6 +22,7 @@ from rdt_conformance.target import resolve
 FAULTY = """
 import os
 import threading
+from reference_transports.cross_memory import CrossMemoryTransport
 from reference_transports.inline import InlineTransport
 
 
@@ -46,6 +47,16 @@ class EndsTheReceiver(InlineTransport):
         os._exit(4)
 
 
+class WritesOnce(CrossMemoryTransport):
+    written = False
+
+    def recv_multiple_tensors(self, obj_id, metadata, comm, buffers=None):
+        if not WritesOnce.written:
+            WritesOnce.written = True
+            return super().recv_multiple_tensors(obj_id, metadata, comm, buffers)
+        return buffers
+
+
 class Stuck(InlineTransport):
     def recv_multiple_tensors(self, *args, **kwargs):
         threading.Event().wait()
@@ -64,6 +75,20 @@ def pair() -> Iterator[LocalPair]:
     pair = LocalPair()
     yield pair
     pair.close()
+
+
+def test_what_lay_in_a_target_buffer_before_does_not_pass_for_what_was_to_come(pair: LocalPair, faulty: str) -> None:
+    load = flat(100_000, 3, buffers=True)
+    sound = pair.contender("transport", "cross-memory", load)
+    lazy = pair.contender("transport", f"{faulty}WritesOnce", load)
+    wrong = []
+    for turn in range(1, 7):
+        for contender in (lazy, sound):
+            contender.cycle(2 * turn + (contender is sound))
+            wrong.append(contender.wrong(2 * turn + (contender is sound)) != "")
+    sound.close()
+    lazy.close()
+    assert wrong == [False, False, *[True, False] * 5], "it wrote in its first turn"
 
 
 def test_who_brings_down_a_process_is_named_and_nothing_is_left(

@@ -101,6 +101,16 @@ def test_what_takes_long_to_build_is_built_less_often(building: float, epochs: i
     assert 3.5 < machine.now - built * building < 4.5 + 0.2 * built, "all the time is for measuring"
 
 
+def test_the_builds_share_the_time_and_there_are_pairs_enough() -> None:
+    machine = Machine()
+    slow: dict[str, object] = {"building": 9.0, "seconds": 0.06}
+    series = _measure(machine, Plan(seconds=4, epochs=4, soak=0), a=slow, b={"seconds": 0.06})
+    assert len(series["a"].samples) >= 30, "fewer would say nothing"
+    ends = [at for at, what in enumerate(machine.log) if what == "close a"]
+    cycles = [machine.log[start:end].count("a") for start, end in zip([0, *ends], ends, strict=False)]
+    assert len(cycles) == 2 and 0.7 < cycles[0] / cycles[1] < 1.4
+
+
 def test_a_drift_that_would_fool_a_sequence_does_not_fool_pairs() -> None:
     machine = Machine(speed=lambda now: 1 + now)
     series = _measure(machine, Plan(seconds=4, epochs=2), a={}, b={"seconds": 0.011})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rdt_conformance.bench import device_contents
+from rdt_conformance.bench import contents, device_contents
 from rdt_conformance.bench.contents import Contents, Load, flat
 from rdt_conformance.bench.device_contents import DevicePool, device_of
 
@@ -56,6 +56,23 @@ def test_what_is_not_contiguous_is_compared_in_the_order_of_its_elements() -> No
     pool, tensors = filled(load)
     turned = tensors[0].t().contiguous().t()
     assert not turned.is_contiguous() and pool.first_wrong([turned], START) is None
+
+
+@pytest.mark.parametrize("load", LOADS, ids=str)
+def test_contents_are_told_from_others_where_they_are(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a GPU, of which the host takes the place."""
+    monkeypatch.setattr(contents, "device_of", lambda values: torch.device("cpu"))
+    monkeypatch.setattr(Contents, "_first_wrong", lambda *_: pytest.fail("not on the host"))
+    there, tensors = Contents(load), load.empty()
+    there.fill(tensors, 5)
+    assert there.wrong(tensors, 5) == ""
+    if load.nbytes:
+        assert there.wrong(tensors, 6) != ""
+        tensors[-1].view(-1).view(torch.uint8)[-1] ^= 1
+        last = load.sizes[-1] - 1
+        assert there.wrong(tensors, 5).startswith(f"byte {last} of tensor {load.count - 1} is 0x")
+        with pytest.raises(ValueError, match="are to be sent"):
+            there.fill(tensors[:-1], 5)
 
 
 def test_only_what_is_all_on_one_device_is_compared_there() -> None:

@@ -50,13 +50,12 @@ def test_everything_that_the_verdict_holds_comes_out_again(tmp_path: Path) -> No
 
 
 def test_seconds_may_have_been_added_in_another_order_and_no_more(tmp_path: Path) -> None:
-    times = (0.1, 0.2, 0.3)
-    results = [dataclasses.replace(each, seconds=times[index % 3]) for index, each in enumerate(passing())]
+    results = [dataclasses.replace(each, seconds=(0.1, 0.2, 0.3)[index % 3]) for index, each in enumerate(passing())]
     there, back = (judge(each, FakeTarget(), ("local",), selected_all=True) for each in (results, results[::-1]))
     assert there.counts == back.counts
     document = json_report.read(write(tmp_path, results))
-    for more, agrees in ((1e-11, True), (0.001, False)):
-        counts = {**document["verdict"]["counts"], "seconds": document["verdict"]["counts"]["seconds"] + more}
+    for times, agrees in ((1 + 1e-12, True), (1 + 1e-7, False)):
+        counts = {**document["verdict"]["counts"], "seconds": document["verdict"]["counts"]["seconds"] * times}
         changed = {**document, "verdict": {**document["verdict"], "counts": counts}}
         assert (offline.differences(changed, offline.judge(changed)) == []) == agrees
 

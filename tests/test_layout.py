@@ -43,7 +43,7 @@ def test_the_bytes_of_every_dtype_are_its_memory(dtype: torch.dtype) -> None:
         tensor = torch.empty(shape, dtype=dtype)
         found = bytes_of(tensor)
         assert (found.dtype, found.shape, found.stride()) == (torch.uint8, (tensor.nbytes,), (1,))
-        assert found.data_ptr() == tensor.data_ptr()
+        assert found.data_ptr() == tensor.data_ptr() and found is not tensor
 
 
 def test_the_bytes_of_unusual_tensors_are_their_memory() -> None:

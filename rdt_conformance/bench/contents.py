@@ -25,6 +25,8 @@ Bytes = NDArray[np.uint8]
 _STEP, _SLIDE = 8 * 1021, 8 * 8192
 """Each turn sends another stretch of the same random bytes, further on by a step, within as many bytes: none comes
 again for 8192 turns, as the two have nothing but 8 in common."""
+FAR = 4096
+"""So many turns away the content is another one, and none that comes soon."""
 _PAGE = 4096
 _MOST_READ = 64
 """Tensors of an object that are read from when it has come: thousands would take longer than moving them."""
@@ -146,12 +148,16 @@ class Contents:
     def fill(self, tensors: Sequence[Any], turn: int) -> None:
         """Write them into tensors of the load, in place; it is over when they are there, also on a GPU."""
         if device := device_of(tensors):
+            if (found := [tensor.nbytes for tensor in tensors]) != self._load.sizes:
+                raise ValueError(f"tensors of {found} bytes, where {self._load.sizes} are to be sent")
             self._on(device).fill(tensors, _start(turn))
             if device.type == "cuda":
                 torch.cuda.synchronize(device)  # else it would be a part of what is measured
             return
         content = self.of(turn)
         for tensor, start, end in zip(tensors, self._ends, self._ends[1:], strict=False):
+            if isinstance(tensor, torch.Tensor) and not tensor.is_cpu:
+                raise ValueError("the tensors of a load are on one device")
             memory, sent = as_bytes(tensor), content[start:end]
             if memory.size != sent.size:
                 raise ValueError(f"{memory.size} bytes of a {type(tensor).__name__}, where {sent.size} are to be sent")

@@ -39,8 +39,8 @@ class DevicePool:
     def first_wrong(self, tensors: Sequence[torch.Tensor], start: int) -> tuple[int, int] | None:
         """Where tensors of the device differ first from the bytes from `start` on, and the byte there.
 
-        Counted over all tensors. What lies next to another one in the pool is compared at once, as thousands of small
-        comparisons would take longer than all else.
+        Counted over all tensors. Small tensors are joined and compared together, as thousands of small comparisons
+        would take longer than all else.
         """
         done = 0
         for came in _pieces(tensors):

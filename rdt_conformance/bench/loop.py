@@ -7,6 +7,7 @@ make a difference too; the first cycle after that, which registers and connects,
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -94,13 +95,10 @@ class Plan:
 
     def affordable(self, building: float) -> int:
         """How many epochs there are, if each begins with so many seconds of building."""
+        # Always so many: to tell what memory happened to do from what is always so takes two.
+        fewest = min(self.epochs, max(2, -(-self.epochs // 4)))
         most = self.epochs if building <= 0 else min(self.epochs, int(2 * self.seconds / building))
-        return max(self.fewest_epochs, most)
-
-    @property
-    def fewest_epochs(self) -> int:
-        """There are always so many: to tell what memory happened to do from what is always so takes two."""
-        return min(self.epochs, max(2, -(-self.epochs // 4)))
+        return max(fewest, most)
 
 
 @dataclass
@@ -155,13 +153,14 @@ class _Measuring:
         self._now = now
         self._draw = np.random.default_rng(plan.seed)
         self._turn = 0
+        self._rounds = 0
         self._contenders: dict[str, Contender] = {}
         self.series = {name: Series() for name in makers}
 
     def run(self) -> None:
         """Measure in as many epochs as can be afforded."""
-        given, epochs, epoch = 0.0, self._plan.epochs, 0
-        while epoch < epochs:
+        building, given, epoch = math.inf, 0.0, 0
+        while epoch < self._plan.affordable(building):
             epoch += 1
             with ExitStack() as stack:
                 began = self._now()
@@ -169,14 +168,20 @@ class _Measuring:
                 built = self._now()
                 for name in self._order():
                     self._cycle(name, self.series[name].cold)
-                if epoch == self._plan.fewest_epochs:  # not the first, which may also start processes
-                    epochs = self._plan.affordable(self._now() - began)
-                seconds = (self._plan.seconds - given) / (epochs - epoch + 1)
+                building = min(building, self._now() - began)  # the first time processes may be started as well
+                left = self._plan.affordable(building) - epoch + 1
+                seconds = (self._plan.seconds - given) / left
                 given += seconds
-                self._epoch(built, seconds, epochs, soak=self._plan.soak if epoch == epochs else 0)
+                self._epoch(built, seconds, left)
 
-    def _epoch(self, began: float, seconds: float, epochs: int, soak: int) -> None:
-        """Warm up, measure as many rounds as there is time for, and soak the first contender."""
+    def _epoch(self, began: float, seconds: float, left: int) -> None:
+        """Warm up, measure as many rounds as there is time for, and in the end soak the first contender.
+
+        Args:
+            began: when the contenders had been built.
+            seconds: what it may take since then.
+            left: how many epochs there are still, this one among them.
+        """
         first = next(iter(self._makers))
         before = self.series[first].verified - (first in self._contenders)
         warm = self._now()
@@ -186,14 +191,17 @@ class _Measuring:
             if self._now() - warm > _WARM_UP_SECONDS:
                 break
         rounds, calibrated = 0, self._now()
-        while self._contenders and rounds < self._plan.most_pairs / 2 / epochs:
+        most, fewest = ((pairs / 2 - self._rounds) / left for pairs in (self._plan.most_pairs, FEWEST_PAIRS))
+        while self._contenders and rounds < most:
             now = self._now()
             late = now - began + (now - calibrated) / max(1, rounds) - seconds
-            enough = rounds >= FEWEST_PAIRS / 2 / epochs or (rounds and late > seconds)
+            enough = rounds >= fewest or (rounds and late > seconds)
             if late > 0 and enough:
                 break
             self._round()
             rounds += 1
+        self._rounds += rounds
+        soak = self._plan.soak if left == 1 else 0
         end = self._now() + self._plan.seconds / self._plan.epochs
         while self.series[first].verified < before + soak and first in self._contenders and self._now() < end:
             self._cycle(first, [])

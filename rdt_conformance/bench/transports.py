@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from rdt_conformance import pickling
-from rdt_conformance.bench.contents import Contents, Load, read_first, tensors_of
+from rdt_conformance.bench.contents import FAR, Contents, Load, read_first, tensors_of
 from rdt_conformance.bench.loop import Sample
 from rdt_conformance.bench.process import Remote
 from rdt_conformance.bench.versions import transport_of
@@ -128,7 +128,8 @@ class Receiving:
         received, self.received = self.received, []
         wrong = self._contents.wrong(received, turn)
         if self._buffers is not None and not wrong:
-            self._contents.fill(self._buffers, turn + 1)  # what stays there must not pass for what is to come
+            # What stays there must not pass for what is to come, in this turn or in any of the next thousands.
+            self._contents.fill(self._buffers, turn + FAR)
         return wrong
 
 

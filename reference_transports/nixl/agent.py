@@ -18,6 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from reference_transports.nixl.pace import Paces
+
 Table: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 """Pieces of memory: for each its address, its size, and the number under which it is registered."""
 
@@ -132,6 +134,7 @@ class _Peer:
     transfers: int = 0
     """How many are under way."""
     failed: bool = False
+    paces: Paces = field(default_factory=Paces)
 
     def count(self, section: bytes) -> None:
         """Count a section that NIXL has been told, the first time."""
@@ -169,7 +172,8 @@ def no_memory_hooks() -> Iterator[None]:
 
     It does that to know when memory is gone whose registration it has cached. All memory here is registered with NIXL
     for as long as it is used; and to find what to patch takes half a second where torch is loaded. With GPUs it also
-    learns by it whose memory is whose: there it may.
+    learns by it whose memory is whose: there it may. What UCX has read of the environment stays so, for others in this
+    process as well, such as Ray's own NIXL, if they come later; to them it makes no other difference.
     """
     with _MAKING:
         if _MEMORY_HOOKS in os.environ or torch.cuda.is_available():
@@ -260,8 +264,8 @@ class Agent:
         return [Cell(view, table[np.newaxis], section) for view, table in zip(memory, tables, strict=True)]
 
     @contextmanager
-    def connected(self, name: str, sections: Sequence[bytes]) -> Iterator[None]:
-        """Make a peer known to NIXL for the time of a transfer.
+    def connected(self, name: str, sections: Sequence[bytes]) -> Iterator[Paces]:
+        """Make a peer known to NIXL for the time of a transfer; gives what is known of how fast it is.
 
         Args:
             name: of the peer's agent, or of this one.
@@ -282,7 +286,7 @@ class Agent:
                 for section in sections if name != self.name else ():
                     self._nixl.add_remote_agent(section)  # what NIXL knows already it finds to be so
                     peer.count(section)
-            yield
+            yield peer.paces
         finally:
             with self._lock:
                 peer.transfers -= 1

@@ -6,7 +6,7 @@ import math
 import sys
 import threading
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -19,13 +19,10 @@ from ray.experimental import TensorTransportMetadata
 from reference_transports._layout import sizes
 from reference_transports.nixl.agent import PATIENCE_SECONDS, Agent, Cell, Table
 from reference_transports.nixl.memory import Memory, cut, joined, settle
+from reference_transports.nixl.pace import Pace
 
 _AT_ONCE = 1 << 20
 """Bytes up to which an object is fetched in the first step, if its source is near and known."""
-_FIRST_PIECE, _LARGEST_PIECE = 16 << 20, 1 << 30
-_SECONDS_OF_A_PIECE = 0.02
-"""A large object comes in pieces, between which an abort takes effect. They grow until each takes about so long. Where
-a GPU reads another one's memory that would be gigabytes, too much should it once be slower."""
 _PIECES_AT_ONCE = 2
 """So many are on their way, so that the time between the end of one and the start of the next is not lost."""
 _SPUN_SECONDS = 0.0001
@@ -88,20 +85,6 @@ def _table(data: bytes) -> Table:
     return np.frombuffer(data, np.int64).reshape(-1, 3)
 
 
-class Pace:
-    """How large the pieces are, learnt from one object for the next: each piece costs as much as a small read."""
-
-    def __init__(self) -> None:
-        self.piece = _FIRST_PIECE
-
-    def count(self, nbytes: int, seconds: float) -> None:
-        """Learn from a piece that has come; it may have shared the way with another."""
-        if nbytes == self.piece and seconds < _SECONDS_OF_A_PIECE:
-            self.piece = min(2 * self.piece, _LARGEST_PIECE)
-        elif seconds > 4 * _SECONDS_OF_A_PIECE:
-            self.piece = max(self.piece // 2, _FIRST_PIECE)
-
-
 class Transfer:
     """An object on its way here. Whoever waits for it moves it along; while nobody does, the mover.
 
@@ -119,7 +102,6 @@ class Transfer:
         self.obj_id = obj_id
         self.failure: tuple[type[Exception], str] | None = None
         self._mover = engine.mover
-        self._pace = engine.paces[source.tensor_device, tensors[0].device.type] if tensors else Pace()
         self._lent = lent
         self._ended = threading.Event()  # with or without a failure, as far as anybody outside can tell
         self._quiet = threading.Event()  # nothing will be written any more
@@ -189,7 +171,7 @@ class Transfer:
         self._quiet.set()
 
     def abort(self) -> None:
-        """End it now; or, if it writes into target buffers, after the piece that is on its way."""
+        """End it now; or, if it writes into target buffers, after the pieces that are on their way."""
         with self._lock:
             self._aborted = True
             if not self._writing:
@@ -218,13 +200,13 @@ class Transfer:
         settle(tensors)
         cell = agent.take_cell()
         try:
-            with agent.connected(source.agent, source.sections):
+            with agent.connected(source.agent, source.sections) as paces:
                 yield from self._look(agent, source, cell)
                 if total > _AT_ONCE:
                     yield False
                     settle(tensors)  # once more, for whatever thread goes on: it may need a CUDA context
                 with closing(Memory(agent, tensors, offered=False)) as landing:
-                    yield from self._fill(agent, source, landing, total)
+                    yield from self._fill(agent, source, landing, total, paces.of(source.tensor_device, landing.device))
                     yield from self._look(agent, source, cell)
                     landing.unpack()
                     settle(tensors)
@@ -237,7 +219,9 @@ class Transfer:
         if cell.view.tobytes() != source.token:
             raise ConnectionError("its source has freed it")
 
-    def _fill(self, agent: Agent, source: NixlMetadata, landing: Memory, total: int) -> Generator[bool, None, None]:
+    def _fill(
+        self, agent: Agent, source: NixlMetadata, landing: Memory, total: int, pace: Pace
+    ) -> Generator[bool, None, None]:
         """Read the bytes, piece by piece; when it ends, none is on its way any more, also if one of them failed."""
         assert source.tensor_device is not None
         local, remote = joined(landing.places, _table(source.places))
@@ -249,7 +233,7 @@ class Transfer:
                 try:
                     while begin < total and len(reads) < _PIECES_AT_ONCE and not failures:
                         self._demand_no_abort()
-                        end = min(begin + self._pace.piece, total)
+                        end = min(begin + pace.piece, total)
                         here, there = (cut(table, begin, end) for table in (local, remote))
                         read = agent.read(source.agent, (here, landing.device), (there, source.tensor_device))
                         reads.append((read, end - begin, time.monotonic()))
@@ -261,7 +245,7 @@ class Transfer:
                     read, nbytes, started = reads[0]
                     try:
                         yield from read
-                        self._pace.count(nbytes, time.monotonic() - started)
+                        pace.count(nbytes, time.monotonic() - started)
                     except Exception as error:
                         failures.append(error)
                     reads.popleft()
@@ -312,6 +296,7 @@ class Mover:
             with self._news:
                 if not under_way:
                     self._news.wait_for(lambda: self._added or self._closed)
+                if self._added:
                     rest.over()
                 under_way = list(dict.fromkeys([*under_way, *self._added]))
                 self._added.clear()
@@ -319,7 +304,7 @@ class Mover:
                 return
             waits = [transfer.help() for transfer in under_way]
             under_way = [transfer for transfer, wait in zip(under_way, waits, strict=True) if wait is not None]
-            rest.pause() if waits and all(waits) else rest.over()
+            rest.pause() if all(waits) else rest.over()
 
 
 class Engine:
@@ -328,8 +313,6 @@ class Engine:
     def __init__(self) -> None:
         self.agent = Agent()
         self.mover = Mover()
-        self.paces: defaultdict[tuple[str | None, str], Pace] = defaultdict(Pace)
-        """By the types of the devices from which and to which it goes."""
 
 
 class _Rest:

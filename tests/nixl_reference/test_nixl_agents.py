@@ -208,7 +208,7 @@ def test_the_process_allocates_as_before_unless_the_user_wants_it_otherwise(sett
         pytest.skip("with GPUs UCX does as it likes")
     done = subprocess.run(
         [sys.executable, "-c", PATCHED],
-        env=os.environ | setting,
+        env={name: value for name, value in os.environ.items() if name != "UCX_MEM_EVENTS"} | setting,
         capture_output=True,
         text=True,
         timeout=60,

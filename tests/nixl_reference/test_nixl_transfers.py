@@ -17,6 +17,7 @@ from nixl_tools import COMM, SOON, extract, in_flight, same, send, settled
 
 from reference_transports.nixl import agent as agents, memory, transfer
 from reference_transports.nixl.agent import Agent
+from reference_transports.nixl.pace import Pace, Paces
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore:ComplexHalf support")]
 
@@ -88,11 +89,19 @@ def test_abort_ends_the_wait(
     assert settled(lambda: not registered)
 
 
+def in_pieces_of(nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever has been learnt."""
+    pace = Pace()
+    pace.piece = nbytes
+    monkeypatch.setattr(pace, "count", lambda nbytes, seconds: None)
+    monkeypatch.setattr(Paces, "of", lambda *_: pace)
+
+
 def test_an_abort_ends_when_target_buffers_are_left_alone(
     source: Any, destination: Any, held_up: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(destination._running().paces["cpu", "cpu"], "piece", 1 << 20)
     metadata = extract(source, "object", [torch.ones(3 << 20)])
+    in_pieces_of(1 << 20, monkeypatch)
     buffers = [torch.zeros(3 << 20)]
     request = destination.fetch_multiple_tensors("object", metadata, COMM, buffers)
     assert settled(lambda: request.transfer._writing)
@@ -189,8 +198,9 @@ class Pieces:
 @pytest.fixture
 def filling(monkeypatch: pytest.MonkeyPatch) -> Callable[[Pieces], Iterator[bool]]:
     """The steps of a transfer of five pieces, from such an agent."""
-    monkeypatch.setattr(transfer, "_FIRST_PIECE", 1 << 10)
-    monkeypatch.setattr(transfer, "_SECONDS_OF_A_PIECE", 0.0)
+    pace = Pace()
+    pace.piece = 1 << 10
+    monkeypatch.setattr(pace, "count", lambda nbytes, seconds: None)
     places = np.array([(0, 5 << 10, 1)], np.int64)
     source = transfer.NixlMetadata([], "cpu", agent="it", places=places.tobytes())
     landing: Any = SimpleNamespace(places=places, device="cpu")
@@ -198,7 +208,7 @@ def filling(monkeypatch: pytest.MonkeyPatch) -> Callable[[Pieces], Iterator[bool
 
     def fill(pieces: Pieces) -> Iterator[bool]:
         nothing = transfer.Transfer("object", engine, source, [], False)
-        return nothing._fill(cast(Agent, pieces), source, landing, 5 << 10)
+        return nothing._fill(cast(Agent, pieces), source, landing, 5 << 10, pace)
 
     return fill
 
@@ -268,7 +278,7 @@ def without_collections() -> Iterator[None]:
 
 
 def test_pieces_grow_where_they_are_fast_and_shrink_where_they_are_not() -> None:
-    pace, mib = transfer.Pace(), 1 << 20
+    pace, mib = Pace(), 1 << 20
     sizes = []
     for nbytes, seconds in [
         (16 * mib, 0.01), (32 * mib, 0.01), (63 * mib, 0.01), (64 * mib, 0.03), (64 * mib, 0.1), (5 * mib, 0.1), (1, 9),
@@ -278,7 +288,7 @@ def test_pieces_grow_where_they_are_fast_and_shrink_where_they_are_not() -> None
     assert sizes == [32, 64, 64, 64, 32, 16, 16]
     for _ in range(9):
         pace.count(pace.piece, 0.0)
-    assert pace.piece == 1024 * mib
+    assert pace.piece == 512 * mib
 
 
 def test_an_object_comes_in_pieces_of_the_size_that_was_learnt(
@@ -291,9 +301,17 @@ def test_an_object_comes_in_pieces_of_the_size_that_was_learnt(
         return memory.cut(table, begin, end)
 
     monkeypatch.setattr(transfer, "cut", cut)
-    pace = destination._running().paces["cpu", "cpu"]
-    monkeypatch.setattr(pace, "piece", 5 << 20)
-    monkeypatch.setattr(pace, "count", lambda nbytes, seconds: None)
+    in_pieces_of(5 << 20, monkeypatch)
     metadata = extract(source, "object", tensors := [torch.ones(3 << 20)])
     assert same(destination.recv_multiple_tensors("object", metadata, COMM), tensors)
     assert sorted(set(cuts)) == [(0, 5 << 20), (5 << 20, 10 << 20), (10 << 20, 12 << 20)]
+
+
+def test_what_is_learnt_of_one_peer_is_not_used_for_another(source: Any, destination: Any) -> None:
+    other = type(source)()
+    for each in (source, other):
+        metadata = extract(each, "object", tensors := [torch.ones(9)])
+        assert same(destination.recv_multiple_tensors("object", metadata, COMM), tensors)
+    peers = destination._engine.agent._peers
+    ours, theirs = (peers[each._engine.agent.name].paces.of("cpu", "cpu") for each in (source, other))
+    assert ours is not theirs
