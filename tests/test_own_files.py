@@ -57,6 +57,66 @@ def test_what_was_made_named_mapped_or_is_held_by_a_child_is_its_own(tmp_path: P
     assert told == ["True False", "before bound closed held made relative renamed", "True True"]
 
 
+BELOW = """
+import os, shutil, sys, tempfile
+from pathlib import Path
+from rdt_conformance.observe import own_files
+from rdt_conformance.observe.resources import SHARED_MEMORY_FILES, TEMPORARY_FILES, Watch
+
+temporary, working, shared = Path(tempfile.gettempdir()), Path.cwd(), Path(tempfile.mkdtemp(dir="/dev/shm"))
+(temporary / "spool").mkdir()
+(temporary / "ray").mkdir()
+(temporary / "spool" / "before").write_text("x")
+own_files.listen()
+watch = Watch(memory=False)
+for folder in (temporary / "spool", working, working / "deep" / "er", shared, temporary / "ray" / "session_1"):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "file").write_text("x")
+    os.close(os.open(folder / "other", os.O_CREAT | os.O_WRONLY))
+for folder in (working / ".hidden", working / "__pycache__"):
+    folder.mkdir()
+    (folder / "file").write_text("x")
+(temporary / "spool" / "before").write_text("again")
+(temporary / "spool" / "before").read_text()
+def told(kind):
+    found = watch.snapshot().names.get(kind, ())
+    names = {f"{temporary}/": "T/", f"{working}/": "W/", f"{shared}/": "S/"}
+    return sorted(next(name + path[len(at) :] for at, name in names.items() if path.startswith(at)) for path in found)
+print(*told(TEMPORARY_FILES))
+print(*told(SHARED_MEMORY_FILES))
+before = watch.snapshot().counts[TEMPORARY_FILES]
+(temporary / "spool" / "file").unlink()
+print(before - watch.snapshot().counts[TEMPORARY_FILES])
+for _ in range(5000):
+    (working / "short").touch()
+    (working / "short").unlink()
+own_files.made_below()
+own_files.made_below()
+print(len(own_files._below) < 20)
+shutil.rmtree(shared)
+"""
+
+
+def test_what_python_makes_in_folders_and_in_the_working_one_counts(tmp_path: Path) -> None:
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "work").mkdir()
+    told = subprocess.run(
+        [sys.executable, "-B", "-c", BELOW],
+        env={**os.environ, "TMPDIR": str(tmp_path / "temporary"), "PYTHONPATH": os.pathsep.join(sys.path)},
+        cwd=tmp_path / "work",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert told.stdout.splitlines() == [
+        "T/spool/file T/spool/other W/deep W/deep/er W/deep/er/file W/deep/er/other W/file W/other",
+        "S/file S/other",
+        "1",
+        "True",
+    ], told.stderr
+
+
 def test_a_folder_belongs_to_whom_something_inside_does() -> None:
     files = {"/tmp/a/b", "/tmp/c"}
     assert is_among("/tmp/a", files) and is_among("/tmp/c", files)

@@ -26,6 +26,11 @@ _most_now = _MOST
 """With so many, those that are gone are forgotten: not at each new one, if they are all there."""
 _named: set[str] = set()
 """Files and folders that are right in one of the folders. Every access is a single step, without a lock."""
+_below: dict[str, int] = {}
+"""Files and folders that Python made here in folders of those, and in the working folder or below it; and how often
+each was not there when it was looked for. Likewise."""
+_RAYS = "/session_"
+"""In the path of all that Ray keeps of a cluster."""
 
 
 def listen() -> None:
@@ -51,6 +56,36 @@ def _note(event: str, args: tuple[Any, ...]) -> None:
                 _named.add(f"{folder}/{path[len(folder) + 1 :].partition('/')[0]}")
                 if len(_named) > _most_now:
                     _forget_the_gone()
+        if _is_below(path) and (event != "open" or args[2] & os.O_CREAT) and not os.path.lexists(path):
+            _below[path] = 0
+
+
+def _is_below(path: str) -> bool:
+    """Whether a path is in a folder of the shared ones, or in the working folder, and not hidden, Ray's or Python's."""
+    for folder, least in ((proc.SHARED_MEMORY, 2), (tempfile.gettempdir(), 2), (os.getcwd(), 1)):
+        if path.startswith(f"{folder}/"):
+            parts = path[len(folder) + 1 :].split("/")
+            usual = any(part.startswith(".") or part == "__pycache__" for part in parts)
+            return len(parts) >= least and not usual and _RAYS not in path
+    return False
+
+
+def made_below() -> list[proc.Thing]:
+    """Inode and path of what Python made here since `listen` in folders of the shared ones, or in the working folder.
+
+    Of what is gone, nothing is remembered after it was missed twice: once it may just be about to be made.
+    """
+    found = []
+    for path, missed in list(_below.items()):
+        try:
+            found.append(proc.Thing(os.lstat(path).st_ino, path))
+            _below[path] = 0
+        except OSError:
+            if missed:
+                _below.pop(path, None)
+            else:
+                _below[path] = 1
+    return found
 
 
 def _forget_the_gone() -> None:

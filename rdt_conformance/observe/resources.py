@@ -44,7 +44,8 @@ class Resources:
     counts: dict[str, int]
     """By kind: ``open files``, ``sockets``, ``pipes``, ``memfds``, ``other descriptors``, ``mapped files`` (mappings),
     ``threads`` (native), ``child processes`` (direct), ``shared memory files`` (in ``/dev/shm``; open or mapped here,
-    or new and made here, see `own_files`), ``temporary files`` (new and made here), ``registrations``, ``rss bytes``
+    or new and made here, see `own_files`), ``temporary files`` (new and made here; also those in the working folder),
+    ``registrations``, ``rss bytes``
     and ``uss bytes`` (what would be free if the process ended, see `proc.memory`), and where GPUs are used
     ``gpu tensor bytes`` (of torch's allocator)."""
     names: dict[str, tuple[str, ...]]
@@ -134,14 +135,18 @@ class Watch:
         return [thing for thing in self.appeared(kind) if own_files.was_named(thing.text)]
 
     def _look(self) -> dict[str, list[Thing]]:
-        things = {TEMPORARY_FILES: self._made_here(TEMPORARY_FILES)}
+        below = own_files.made_below()
+        in_memory = [thing for thing in below if thing.text.startswith(f"{proc.SHARED_MEMORY}/")]
+        things = {TEMPORARY_FILES: self._made_here(TEMPORARY_FILES) + [each for each in below if each not in in_memory]}
         if not os.path.isdir("/proc/self/task"):
             return things | self._look_elsewhere()
         things |= proc.descriptors()
         # CUDA's driver keeps such a file mapped for each process that it has met, until this one ends.
         mapped = [mapping for mapping in proc.mappings() if not mapping.path.startswith(devices.DRIVERS_FILES)]
         things["mapped files"] = [Thing(mapping.address, mapping.path) for mapping in mapped]
-        segments = proc.shared_memory_held(things["open files"], mapped) | dict(self._made_here(SHARED_MEMORY_FILES))
+        segments = proc.shared_memory_held(things["open files"], mapped) | dict(
+            self._made_here(SHARED_MEMORY_FILES) + in_memory
+        )
         things[SHARED_MEMORY_FILES] = [Thing(inode, path) for inode, path in segments.items()]
         things["threads"] = proc.threads()
         things["child processes"] = proc.children()

@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 import mmap
 import os
+import shutil
 import socket
+import tempfile
 import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -84,6 +87,20 @@ class NeverUnmaps(SharedMemoryTransport):
     def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> SharedMemoryMetadata:
         metadata = super().extract_tensor_transport_metadata(obj_id, rdt_object)
         self._mappings[obj_id] = mmap.mmap(metadata.fd, 0)
+        return metadata
+
+
+@breaks("G1")
+class LeavesFilesInAFolder(InlineTransport):
+    """Writes every object to a file in a folder of its own, and forgets which when the object is freed."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="rdt_faulty_"))
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+        metadata = super().extract_tensor_transport_metadata(obj_id, rdt_object)
+        (self._folder / obj_id).touch()
         return metadata
 
 
