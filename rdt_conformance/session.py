@@ -311,8 +311,9 @@ class Session:
                 session.exitstatus = self._status(verdict)
         self._exit_status = int(session.exitstatus)
 
+    @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
-        """Show the verdict, or say that there is none."""
+        """Show the verdict, or say that there is none; below pytest-benchmark's tables, which may be long."""
         if self.verdict is not None:
             terminal.write(
                 self.verdict,
