@@ -58,7 +58,7 @@ def test_what_was_made_named_mapped_or_is_held_by_a_child_is_its_own(tmp_path: P
 
 
 BELOW = """
-import os, shutil, sys, tempfile
+import os, shutil, socket, sys, tempfile
 from pathlib import Path
 from rdt_conformance.observe import own_files
 from rdt_conformance.observe.resources import SHARED_MEMORY_FILES, TEMPORARY_FILES, Watch
@@ -73,6 +73,7 @@ for folder in (temporary / "spool", working, working / "deep" / "er", shared, te
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "file").write_text("x")
     os.close(os.open(folder / "other", os.O_CREAT | os.O_WRONLY))
+socket.socket(socket.AF_UNIX).bind("\\0nowhere")
 for folder in (working / ".hidden", working / "__pycache__"):
     folder.mkdir()
     (folder / "file").write_text("x")

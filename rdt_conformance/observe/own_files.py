@@ -61,12 +61,15 @@ def _note(event: str, args: tuple[Any, ...]) -> None:
 
 
 def _is_below(path: str) -> bool:
-    """Whether a path is in a folder of the shared ones, or in the working folder, and not hidden, Ray's or Python's."""
+    """Whether a path is in a folder of the shared ones, or in the working folder, and not hidden, Ray's or Python's.
+
+    What begins with a zero is no path, but the name of a socket that is nowhere.
+    """
     for folder, least in ((proc.SHARED_MEMORY, 2), (tempfile.gettempdir(), 2), (os.getcwd(), 1)):
         if path.startswith(f"{folder}/"):
             parts = path[len(folder) + 1 :].split("/")
             usual = any(part.startswith(".") or part == "__pycache__" for part in parts)
-            return len(parts) >= least and not usual and _RAYS not in path
+            return len(parts) >= least and not usual and _RAYS not in path and "\0" not in path
     return False
 
 
