@@ -56,7 +56,8 @@ def _note(event: str, args: tuple[Any, ...]) -> None:
                 _named.add(f"{folder}/{path[len(folder) + 1 :].partition('/')[0]}")
                 if len(_named) > _most_now:
                     _forget_the_gone()
-        if _is_below(path) and (event != "open" or args[2] & os.O_CREAT) and not os.path.lexists(path):
+        makes = event != "open" or args[2] & os.O_CREAT  # first: most of what is opened is only read
+        if makes and _is_below(path) and not os.path.lexists(path):
             _below[path] = 0
 
 
@@ -68,8 +69,8 @@ def _is_below(path: str) -> bool:
     for folder, least in ((proc.SHARED_MEMORY, 2), (tempfile.gettempdir(), 2), (os.getcwd(), 1)):
         if path.startswith(f"{folder}/"):
             parts = path[len(folder) + 1 :].split("/")
-            usual = any(part.startswith(".") or part == "__pycache__" for part in parts)
-            return len(parts) >= least and not usual and _RAYS not in path and "\0" not in path
+            hidden = any(part.startswith(".") or part == "__pycache__" for part in parts)
+            return len(parts) >= least and not hidden and _RAYS not in path and "\0" not in path
     return False
 
 

@@ -135,18 +135,18 @@ class Watch:
         return [thing for thing in self.appeared(kind) if own_files.was_named(thing.text)]
 
     def _look(self) -> dict[str, list[Thing]]:
-        below = own_files.made_below()
-        in_memory = [thing for thing in below if thing.text.startswith(f"{proc.SHARED_MEMORY}/")]
-        things = {TEMPORARY_FILES: self._made_here(TEMPORARY_FILES) + [each for each in below if each not in in_memory]}
+        made = {kind: self._made_here(kind) for kind in _DIRECTORIES}
+        for thing in own_files.made_below():
+            in_memory = thing.text.startswith(f"{proc.SHARED_MEMORY}/")
+            made[SHARED_MEMORY_FILES if in_memory else TEMPORARY_FILES].append(thing)
+        things = {TEMPORARY_FILES: made[TEMPORARY_FILES]}
         if not os.path.isdir("/proc/self/task"):
             return things | self._look_elsewhere()
         things |= proc.descriptors()
         # CUDA's driver keeps such a file mapped for each process that it has met, until this one ends.
         mapped = [mapping for mapping in proc.mappings() if not mapping.path.startswith(devices.DRIVERS_FILES)]
         things["mapped files"] = [Thing(mapping.address, mapping.path) for mapping in mapped]
-        segments = proc.shared_memory_held(things["open files"], mapped) | dict(
-            self._made_here(SHARED_MEMORY_FILES) + in_memory
-        )
+        segments = proc.shared_memory_held(things["open files"], mapped) | dict(made[SHARED_MEMORY_FILES])
         things[SHARED_MEMORY_FILES] = [Thing(inode, path) for inode, path in segments.items()]
         things["threads"] = proc.threads()
         things["child processes"] = proc.children()
