@@ -63,7 +63,7 @@ def _add_clause(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
 
 def _explain(ids: Sequence[str]) -> int:
     try:
-        clauses = [contract.clause(name) for name in ids]
+        clauses = [contract.as_meant(name) for name in ids]
     except contract.UnknownClauseError as problem:
         print(problem, file=sys.stderr)
         return UNUSABLE

@@ -96,6 +96,16 @@ def clause(clause_id: str) -> Clause:
         raise UnknownClauseError(f"no clause has the id {clause_id!r}; {hint}") from None
 
 
+def as_meant(named: str) -> Clause:
+    """The clause that a person names, in whatever case.
+
+    Raises:
+        UnknownClauseError: there is none; a `KeyError`.
+    """
+    ids = {clause_id.casefold(): clause_id for clause_id in CLAUSES}
+    return clause(ids.get(named.casefold(), named))
+
+
 def by_area() -> dict[Area, tuple[Clause, ...]]:
     """The clauses of each area, areas and clauses in order."""
     return {area: tuple(entry for entry in CLAUSES.values() if entry.area is area) for area in Area}

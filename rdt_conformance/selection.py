@@ -79,7 +79,7 @@ class Selection:
 
     def _is_asked_for(self, item: pytest.Item) -> bool:
         wanted = self._settings.clauses
-        return not wanted or any(name in must_check_of(item).clauses for name in wanted)
+        return not wanted or any(contract.as_meant(name).id in must_check_of(item).clauses for name in wanted)
 
     def _applies(self, item: pytest.Item) -> bool:
         # The first clause says whom a check is for; the others are decided along the way.
@@ -101,13 +101,13 @@ class Selection:
     def _why_nothing(self, name: str) -> str:
         """Why no check can say anything of a clause in this run; empty if one can."""
         try:
-            clause = contract.clause(name)
+            clause = contract.as_meant(name)
         except contract.UnknownClauseError as problem:
             return str(problem)
         if not self._target.applies(clause):
-            return f"{name} is only for {clause.applies.value}, which this is not"
+            return f"{clause.id} is only for {clause.applies.value}, which this is not"
         if clause.untested:
-            return f"{name} is not tested: {clause.untested}"
+            return f"{clause.id} is not tested: {clause.untested}"
         if not clause.engines & set(self._engines):
-            return f"{name} needs the {' or '.join(sorted(clause.engines))} engine; see --rdt-engine"
+            return f"{clause.id} needs the {' or '.join(sorted(clause.engines))} engine; see --rdt-engine"
         return ""

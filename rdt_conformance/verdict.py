@@ -99,7 +99,7 @@ def judge(
         next_level=next_level,
         next_blocked_by=obstacles,
         exit_status=_exit_status(clauses, harness_errors, unmet, selected_all),
-        headline=_headline(clauses, harness_errors, unmet, run_on, selected_all),
+        headline=_headline(clauses, harness_errors, unmet, run_on, selected_all, nothing=not results),
         counts=_count(results),
         warnings=tuple(r for r in clauses if r.status is Status.FAIL and r.clause.level is Level.SHOULD),
         deviations=tuple(r for r in clauses if r.status is Status.DEVIATION),
@@ -277,6 +277,8 @@ def _headline(
     unmet: Sequence[str],
     engines: Sequence[str],
     selected_all: bool,
+    *,
+    nothing: bool,
 ) -> str:
     """One sentence that says why the run ends as it does; the cases are those of `_exit_status`.
 
@@ -285,7 +287,7 @@ def _headline(
     broken = _ids(r for r in clauses if r.status is Status.FAIL and r.clause.level is Level.MUST)
     binding = [clause_id for clause_id, rows in by_clause(clauses).items() if _binds(rows)]
     exercised = _exercised(clauses)
-    share = f"{len(exercised)} of {count(len(binding), 'clause')} exercised"
+    share = "no check was selected" if nothing else f"{len(exercised)} of {count(len(binding), 'clause')} exercised"
     unknown = _ids(r for r in clauses if r.open)
     deviating = _ids(r for r in clauses if r.status is Status.DEVIATION)
     deviations = f"{count(len(deviating), 'listed deviation')} ({few(deviating)})"

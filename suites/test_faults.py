@@ -14,6 +14,8 @@ from rdt_conformance.engines.world import Held, Process
 
 ARGUMENT = "as the argument of a task"
 GET = "by a get"
+A_WHILE = 1.0
+"""Seconds in which the frees of objects are over that may have been damaged, or it is not waited for them."""
 
 
 @check("R4", situational=("R4",))
@@ -80,6 +82,9 @@ def test_damaged_metadata_end_in_an_error(case: Case) -> None:
             differences = case.ok(receiving).differences(payload)
             case.require(not differences, "R6", f"{what}, and no error was raised: {'; '.join(differences[:1])}")
         replace_metadata(case, ref, known)
+        for each in (ref, stranger):
+            each.drop()
+        case.world.come_to_rest(A_WHILE)
         case.renew(used=True)  # what one damaged object does to later ones is another matter
 
 

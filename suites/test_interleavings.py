@@ -78,6 +78,8 @@ def test_the_first_calls_of_an_actor_meet(case: Case) -> None:
             inward.end("X1")
         outward.begin("receive")
         outward.end("X1")
+        for transfer in (outward, inward):
+            transfer.free()
 
 
 @check("G4", interleaves=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from hypothesis import strategies as st
 
 from rdt_conformance.checks import Case, check
-from rdt_conformance.checks.leaks import expect_gone, expect_no_growth
+from rdt_conformance.checks.leaks import Repeat, expect_gone, expect_no_growth, growing_with
 from rdt_conformance.checks.moves import begin_send, transfer
 from rdt_conformance.engines.world import Held, Process
 from rdt_conformance.history import describe_error
@@ -162,7 +162,8 @@ def test_refused_objects_leave_nothing(case: Case) -> None:
 
     refused = next(filter(refuses, _to_be_refused(case)))
     case.fact("refused in the leak check", repr(refused))
-    expect_no_growth(case, lambda: refuses(refused), "M7", payload_bytes=payload.nbytes)
+    each = f"each time, tensors were described together with {refused!r}, which is refused"
+    expect_no_growth(case, lambda: refuses(refused), "M7", payload_bytes=payload.nbytes, each=each)
 
 
 @check("M7")
@@ -178,18 +179,34 @@ def test_nothing_stays_registered_of_refused_objects(case: Case) -> None:
     if not refused:
         raise case.cannot("nothing that was tried is refused")
 
-    def cycles(count: int) -> None:
+    def cycles(count: int, *these: Buildable) -> None:
         for _ in range(count):
             case.world.history.clear()
-            for what in refused:
+            for what in these or refused:
                 refuses(what)
 
     told = listed(sorted({repr(what) for what in refused}))
-    _expect_none_grows(case, cycles, "M7", f"tensors were described together with what is refused, each of {told}")
+    _expect_none_grows(
+        case,
+        cycles,
+        "M7",
+        f"tensors were described together with what is refused, each of {told}",
+        parts={repr(what): lambda count, what=what: cycles(count, what) for what in refused},
+    )
 
 
-def _expect_none_grows(case: Case, cycles: Callable[[int], None], clause: str, what: str) -> None:
-    """Run ever more cycles, after each of which the tensors stay. Their memory is not looked at."""
+def _expect_none_grows(
+    case: Case, cycles: Callable[[int], None], clause: str, what: str, parts: Mapping[str, Repeat] | None = None
+) -> None:
+    """Run ever more cycles, after each of which the tensors stay. Their memory is not looked at.
+
+    Args:
+        case: where.
+        cycles: runs so many.
+        clause: what growth breaks.
+        what: each of them does, for the message.
+        parts: that a cycle consists of, by their names: which of them it is that makes something grow is told.
+    """
     cycles(1)  # by now the transport has been built
     seconds = max(20 * case.budget.seconds, A_WHILE)
     grown = growth(
@@ -201,7 +218,9 @@ def _expect_none_grows(case: Case, cycles: Callable[[int], None], clause: str, w
     )
     if not grown.judged:
         raise case.cannot(f"only {grown.cycles} cycles could be run in {seconds:g} s, too few to tell a leak")
-    case.require(not grown.leaks, clause, lambda: f"{what}: {'; '.join(leak.sentence for leak in grown.leaks)}")
+    if grown.leaks:
+        where = growing_with(case, grown.leaks, parts or {})
+        case.require(False, clause, f"{what}: {'; '.join(leak.sentence for leak in grown.leaks)}{where}")
 
 
 @check("M8")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import Any
+from collections.abc import Callable, Set
+from typing import Any, TypeVar
 
 import psutil
 from hypothesis import strategies as st
@@ -20,9 +21,11 @@ from rdt_conformance.engines.world import Held, Process
 from rdt_conformance.exposures import EXPOSURE, USER
 from rdt_conformance.observe.devices import DRIVERS_FILES, tensor_bytes
 from rdt_conformance.observe.exposure import Exposed, exposure, of_files
-from rdt_conformance.observe.own_files import is_among, listen, own_files
+from rdt_conformance.observe.own_files import is_among, listen, made_below, own_files
 from rdt_conformance.observe.proc import Thing
 from rdt_conformance.observe.resources import SHARED_MEMORY_FILES, TEMPORARY_FILES, Watch
+
+_Found = TypeVar("_Found")
 
 LARGE = 8 << 20
 """Bytes that take long enough to transfer for something to happen meanwhile."""
@@ -107,14 +110,14 @@ def test_nobody_else_can_read_the_data(case: Case) -> None:
     """Whoever works across machines listens on a network; that it asks for a secret there is not seen from outside."""
     case.renew()
     source, destination = case.actors(2)
-    before = [process.run(_exposure).result() for process in (source, destination)]
+    before = _of_each(_listen, source, destination)
+    exposed_before = _of_each(_exposure, source, destination)
     watch = Watch(memory=False)
     ref = source.produce(case.payload(100_000, 3))
     case.ok(destination.consume(ref), "L1")
-    after = [process.run(_exposure).result() for process in (source, destination)]
-    held = {thing for had, has in zip(before, after, strict=True) for thing in has - had}
-    made = _files(watch)
-    exposed = held | of_files(thing.text for thing in made)
+    held = _of_each(_exposure, source, destination) - exposed_before
+    held |= of_files(thing.text for thing in _of_each(_made_below, source, destination) - before)
+    exposed = held | of_files(thing.text for thing in _files(watch))
     ref.drop()
     case.world.come_to_rest(case.patience.call)
     # Others put things there too. What is gone with the object was its.
@@ -229,20 +232,32 @@ def _works(case: Case, source: Process, destination: Process, clause: str) -> No
 def _left_by_a_killed_pair(case: Case) -> set[str]:
     case.renew()
     source, destination = case.actors(2)
-    for process in (source, destination):
-        process.run(_listen).result()
+    before = _of_each(_listen, source, destination)
     watch = Watch(memory=False)
     ref = source.produce(case.payload(100_000, 3))
     case.ok(destination.consume(ref), "L1")
     # Others put things there too.
-    own = frozenset().union(*(process.run(_own_files).result() for process in (source, destination)))
+    own = _of_each(_own_files, source, destination)
     made = {thing for thing in _files(watch) if is_among(thing.text, own)}
-    helpers = [helper for process in (source, destination) for helper in process.run(_helpers).result()]
+    made |= _of_each(_made_below, source, destination) - before
+    helpers = _of_each(_helpers, source, destination)
     source.kill()
     destination.kill()
     case.leave_dirty()
     left = _still_running(helpers)  # first, because some helpers are there to clean up
-    return left | {thing.text for thing in made & _files(watch)}
+    return left | {thing.text for thing in made if _is_there(thing)}
+
+
+def _of_each(look: Callable[[Any], Set[_Found]], *processes: Process) -> Set[_Found]:
+    """All that is found in one process or another."""
+    return frozenset().union(*(process.run(look).result() for process in processes))
+
+
+def _is_there(thing: Thing) -> bool:
+    try:
+        return os.lstat(thing.text).st_ino == thing.number
+    except OSError:
+        return False
 
 
 def _files(watch: Watch) -> set[Thing]:
@@ -251,20 +266,26 @@ def _files(watch: Watch) -> set[Thing]:
     return {thing for thing in appeared if not thing.text.startswith(DRIVERS_FILES)}
 
 
-def _listen(worker: Any) -> None:
+def _listen(worker: Any) -> set[Thing]:
+    """What there is in folders so far: others of the same process may have listened before."""
     listen()
+    return set(made_below())
+
+
+def _made_below(worker: Any) -> set[Thing]:
+    return set(made_below())
 
 
 def _own_files(worker: Any) -> frozenset[str]:
     return own_files()
 
 
-def _helpers(worker: Any) -> list[tuple[int, float]]:
+def _helpers(worker: Any) -> set[tuple[int, float]]:
     """The process id and the beginning of every process that this one has started."""
-    return [(child.pid, child.create_time()) for child in psutil.Process().children(recursive=True)]
+    return {(child.pid, child.create_time()) for child in psutil.Process().children(recursive=True)}
 
 
-def _still_running(helpers: list[tuple[int, float]]) -> set[str]:
+def _still_running(helpers: Set[tuple[int, float]]) -> set[str]:
     """Which of the helpers stay when nobody is left to be helped. They are ended then: nobody else would."""
     running = []
     for pid, began in helpers:

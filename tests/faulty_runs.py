@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import os
+import shutil
 from collections.abc import Set
 from pathlib import Path
 
@@ -90,7 +91,7 @@ def left_files() -> set[Path]:
 def remove_left_files(besides: Set[Path] = frozenset()) -> None:
     """Remove these, but for some."""
     for left in left_files() - besides:
-        left.unlink(missing_ok=True)
+        shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
 
 
 def part(seed: int, of: int) -> str:

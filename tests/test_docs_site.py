@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ray.experimental import TensorTransportManager
 from suite_run import ROOT
 
 from rdt_conformance.cli import make_parser
@@ -55,6 +58,24 @@ def test_recorded_sequences_show_what_the_page_says(pages: Any) -> None:
     )
     with pytest.raises(KeyError):
         pages.on_page_content("<p>{{ sequence nonsense }}</p>")
+
+
+def test_the_methods_of_a_transport_are_shown_as_ray_has_them() -> None:
+    page = (ROOT / "docs" / "internals.md").read_text()
+    (shown,) = ast.parse(page.partition("```python\n")[2].partition("```")[0]).body
+    assert isinstance(shown, ast.ClassDef)
+    methods = {method.name: method for method in shown.body if isinstance(method, ast.FunctionDef)}
+    of_ray = {name for name, value in vars(TensorTransportManager).items() if name[0] != "_" and callable(value)}
+    assert set(methods) == of_ray
+    for name, method in methods.items():
+        function = vars(TensorTransportManager)[name]
+        assert bool(method.decorator_list) == isinstance(function, staticmethod)
+        signature = inspect.signature(getattr(function, "__func__", function))
+        assert [argument.arg for argument in method.args.args] == list(signature.parameters), name
+        defaults = [each.default for each in signature.parameters.values() if each.default is not each.empty]
+        assert [ast.literal_eval(default) for default in method.args.defaults] == defaults, name
+    with_a_body = set(methods) - TensorTransportManager.__abstractmethods__
+    assert with_a_body == {"fetch_multiple_tensors", "wait_fetch_complete"}
 
 
 LINKS = "[a](nowhere.md) [b](#nowhere) [c](/index.md)"

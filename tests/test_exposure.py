@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import socket
 import tempfile
 import weakref
@@ -33,9 +34,7 @@ def open_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder.mkdir()
     folder.chmod(0o755)
     yield folder
-    for path in folder.iterdir():
-        path.unlink()
-    folder.rmdir()
+    shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize(
@@ -102,6 +101,15 @@ def test_a_closed_folder_above_closes_what_is_in_it(open_folder: Path) -> None:
     assert {thing.reach for thing in of_files([str(path)])} == {GROUP}
     open_folder.chmod(0o700)
     assert {thing.reach for thing in of_files([str(path), str(open_folder), "/gone"])} == {USER}
+
+
+def test_of_a_folder_what_is_in_it_is_open_or_not(open_folder: Path) -> None:
+    (open_folder / "closed").touch(0o600)
+    assert {thing.reach for thing in of_files([str(open_folder)])} == {USER}
+    (open_folder / "open").touch()
+    (open_folder / "open").chmod(0o644)
+    found = {os.path.basename(thing.what): thing.reach for thing in of_files([str(open_folder)])}
+    assert found == {"closed": USER, "open": MACHINE}
 
 
 def test_shared_memory_that_is_mapped() -> None:
@@ -175,6 +183,16 @@ class SpoolsForEverybody(Spools):
     mode = 0o644
 
 
+class SpoolsInAFolder(SpoolsForEverybody):
+    """The folder was there before, and every user may enter it."""
+
+    @staticmethod
+    def _path(obj_id: str) -> Path:
+        folder = Path(tempfile.gettempdir()) / "rdt-spool"
+        folder.mkdir(exist_ok=True)
+        return folder / obj_id
+
+
 class Listens(InlineTransport):
     """Listens to everybody for as long as it lives."""
 
@@ -190,6 +208,7 @@ class Listens(InlineTransport):
     [
         (Spools, USER, False),
         (SpoolsForEverybody, MACHINE, True),
+        (SpoolsInAFolder, MACHINE, True),
         (Listens, NETWORK, False),
         (InlineTransport, "", False),
     ],

@@ -40,7 +40,7 @@ child.kill()
 for number in range(3 * own_files._MOST):
     (folder / "short").with_suffix(f".{number}").touch()
     (folder / "short").with_suffix(f".{number}").unlink()
-print(len(own_files._named) <= own_files._MOST + 1, own_files.was_named(str(folder / "made")))
+print(len(own_files._named) <= 2 * own_files._MOST + 9, own_files.was_named(str(folder / "made")))
 """
 
 
@@ -91,6 +91,11 @@ print(before - watch.snapshot().counts[TEMPORARY_FILES])
 for _ in range(5000):
     (working / "short").touch()
     (working / "short").unlink()
+print(len(own_files._below) < 20)
+for number in range(5 * own_files._MOST):
+    (working / f"short{number}").touch()
+    (working / f"short{number}").unlink()
+print(own_files._MOST < len(own_files._below) <= 2 * own_files._MOST + 99)
 own_files.made_below()
 own_files.made_below()
 print(len(own_files._below) < 20)
@@ -114,6 +119,8 @@ def test_what_python_makes_in_folders_and_in_the_working_one_counts(tmp_path: Pa
         "T/spool/file T/spool/other W/deep W/deep/er W/deep/er/file W/deep/er/other W/file W/other",
         "S/file S/other",
         "1",
+        "True",
+        "True",
         "True",
     ], told.stderr
 

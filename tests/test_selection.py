@@ -23,7 +23,7 @@ SECOND = """
 # --- by clause ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("asked", "ran"), [("L1", "works"), ("L2", "of_two"), ("L3,L1", "works|of_two")])
+@pytest.mark.parametrize(("asked", "ran"), [("L1", "works"), ("L2", "of_two"), ("l3,L1", "works|of_two")])
 def test_checks_are_picked_by_clause(run: Run, asked: str, ran: str) -> None:
     result = run(f"--rdt-clause={asked}", "-v", more=SECOND)
     count = ran.count("|") + 1
@@ -36,7 +36,7 @@ def test_checks_are_picked_by_clause(run: Run, asked: str, ran: str) -> None:
 
 NOTHING = {
     "L9x": "no clause has the id 'L9x'; did you mean *",
-    "l1": "no clause has the id 'l1'; did you mean *",
+    "l0": "no clause has the id 'l0'; did you mean *",
     ",": "',' names no clause; --rdt-clauses lists them all",
     "L1,A1": "A1 is only for transports that can abort, which this is not",
     "R2": "R2 needs the cluster or ray engine; see --rdt-engine",
@@ -86,6 +86,12 @@ def test_minus_k_and_minus_m_pick_checks(run: Run, suites: Path) -> None:
     run("-k", "works or two", more=SECOND).assert_outcomes(passed=2, deselected=1)
     marked = SECOND.replace('@check("L3"', '@pytest.mark.timeout(60)\n    @check("L3"')
     run("-m", "timeout", more=marked).assert_outcomes(passed=1, deselected=2)
+
+
+def test_a_run_that_selects_nothing_says_so(run: Run) -> None:
+    result = run("-k", "nonsense")
+    assert result.ret == 8
+    result.stdout.fnmatch_lines(["partial run: no check was selected; not a verdict on the transport"])
 
 
 def test_collect_only_shows_what_would_run(run: Run) -> None:

@@ -158,6 +158,8 @@ class _Prober:
         """The error that refused the last payload, if that is why it was not carried."""
         self.raised: BaseException | None = None
         """The error that the last payload ended in, whether it was refused or lost."""
+        self._frees = True
+        """Whatever was to be freed so far has been, and nothing has died of it, as far as that is known."""
 
     def actor_without_transport(self) -> str:
         """An actor that does not have the transport, as that says; Ray then runs no task there that returns tensors.
@@ -170,7 +172,7 @@ class _Prober:
         asking = world.driver.has_transport(actor)
         if asking.wait(self._seconds) and asking.error(self._seconds) is None:
             return "" if asking.result() else str(actor)
-        self.close()  # what becomes of it is for S8 to say
+        self._abandon()  # what becomes of it is for S8 to say
         return ""
 
     def carries(self, payload: Payload) -> bool:
@@ -197,8 +199,10 @@ class _Prober:
             self._bench.note_hang()
         except ActorDiedError:
             pass
-        if not (again and world.reset(self._seconds)):
-            self.close()
+        clean = again and world.reset(self._seconds)
+        self._frees = self._frees and (clean or not again) and not world.died()
+        if not clean:
+            self._abandon()
         return carried
 
     def traits(self) -> dict[str, bool]:
@@ -221,7 +225,7 @@ class _Prober:
         except _Raised as raised:
             return _in_words(raised.error)
         except Hung:
-            self.close()
+            self._abandon()
         return ""
 
     def refusal_to_pass_on(self) -> str:
@@ -238,7 +242,7 @@ class _Prober:
         except _Raised:
             return ""
         except (Hung, ActorDiedError):
-            self.close()  # what becomes of a chain is for L6 to say
+            self._abandon()  # what becomes of a chain is for L6 to say
             return ""
         return _in_words(error)
 
@@ -283,7 +287,16 @@ class _Prober:
         raise _Raised(error)
 
     def close(self) -> None:
-        """Give the world back."""
+        """Give the world back, with all objects freed, which nobody else is going to do.
+
+        Not if that may have ended an actor, as what the driver has shared is freed in this very process.
+        """
+        if self._world is not None and self._frees:
+            self._world.reset(self._seconds)
+        self._abandon()
+
+    def _abandon(self) -> None:
+        """Give the world back as it is."""
         world, self._world = self._world, None
         if world is not None:
             self._bench.release(world, again=False)

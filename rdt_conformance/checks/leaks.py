@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rdt_conformance.engines.world import Held
 
 Cycle: TypeAlias = Callable[[], object]
+Repeat: TypeAlias = Callable[[int], object]
+"""Repeats something so many times."""
 
 _SECONDS = 40
 """How long a suspicion is followed, in multiples of a check's own time."""
@@ -29,6 +31,7 @@ def expect_no_growth(
     clause: str,
     payload_bytes: int = 0,
     control: Cycle | None = None,
+    each: str = "",
 ) -> None:
     """Repeat a cycle, drop everything after each turn, and break `clause` if anything grows for good.
 
@@ -38,6 +41,7 @@ def expect_no_growth(
         clause: what a leak breaks.
         payload_bytes: how much a cycle, or each of its parts, sends; 0 does not judge memory.
         control: what grows with this as well is another clause's leak, and not counted here, nor the memory it takes.
+        each: what every cycle does, for the message, if the check alone does not tell.
     """
     parts = cycle if isinstance(cycle, Mapping) else {"": cycle}
     # Of several parts, each makes objects in every cycle: fewer cycles will do.
@@ -59,12 +63,13 @@ def expect_no_growth(
     )
     if not grown.judged:
         raise case.cannot(f"only {grown.cycles} cycles could be run in {seconds:.3g} s, too few to tell a leak")
-    elsewhere = [leak for leak in grown.leaks if control is not None and _adds(case, [leak], control, clause)]
+    elsewhere = []
+    if control is not None:
+        elsewhere = [leak for leak in grown.leaks if _adds(case, [leak], _repeating(case, control, clause))]
     leaks = [leak for leak in grown.leaks if leak not in elsewhere and not (elsewhere and leak.kind in MEMORIES)]
     if leaks:
-        guilty = [name for name, part in parts.items() if _adds(case, leaks, part, clause)]
-        where = f"; grows with {', '.join(guilty)}" if 0 < len(guilty) < len(parts) else ""
-        case.require(False, clause, "; ".join(leak.sentence for leak in leaks) + where)
+        where = growing_with(case, leaks, {name: _repeating(case, part, clause) for name, part in parts.items()})
+        case.require(False, clause, "; ".join(leak.sentence for leak in leaks) + (f"; {each}" if each else "") + where)
 
 
 def expect_gone(case: Case, lifetimes: Held, clause: str, since: str) -> None:
@@ -93,10 +98,26 @@ def _repeat(case: Case, parts: Sequence[Cycle], times: int, clause: str) -> None
             raise case.hung(Hung("freeing what a cycle made", case.patience.call, case.world.stacks()), clause)
 
 
-def _adds(case: Case, leaks: Sequence[Leak], part: Cycle, clause: str) -> bool:
+def growing_with(case: Case, leaks: Sequence[Leak], parts: Mapping[str, Repeat]) -> str:
+    """With which of the parts of a cycle it is that something grows, for a message; empty if with none or all.
+
+    Args:
+        case: where the cycle plays.
+        leaks: what grows.
+        parts: by their names, what repeats each of them.
+    """
+    guilty = [name for name, repeat in parts.items() if _adds(case, leaks, repeat)]
+    return f"; grows with {', '.join(guilty)}" if 0 < len(guilty) < len(parts) else ""
+
+
+def _repeating(case: Case, part: Cycle, clause: str) -> Repeat:
+    return lambda times: _repeat(case, [part], times, clause)
+
+
+def _adds(case: Case, leaks: Sequence[Leak], repeat: Repeat) -> bool:
     """Whether one part alone makes something grow that leaks."""
     watch = case.world.watch(memory=False)
     before = watch.settled().countable()
-    _repeat(case, [part], _SAMPLE, clause)
+    repeat(_SAMPLE)
     after = watch.settled().countable()
     return any(after.get(leak.kind, 0) - before.get(leak.kind, 0) > _SAMPLE // 2 for leak in leaks)

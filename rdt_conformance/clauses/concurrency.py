@@ -28,8 +28,9 @@ CLAUSES = (
         source="src util.py get_tensor_transport_manager",
         suffers="The transport cannot be registered under two names or be tested without a cluster.",
         why="Ray keeps instances by name and so builds two if a class is registered under two names.",
-        fix="Keep state in the instance, not in the class or the module. Where a library allows one use for each "
-        "process, say so: needs_process=True in the transport's profile.",
+        fix="Keep state in the instance, not in the class or the module, and have names outside the process, as of "
+        "files, differ as well, whatever the object's id. Where a library allows one use for each process, say so: "
+        "needs_process=True in the transport's profile.",
         engines=frozenset({"local"}),
     ),
     Clause(

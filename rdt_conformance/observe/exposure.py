@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import itertools
 import os
 import socket
 import stat
@@ -15,6 +16,9 @@ import psutil
 
 from rdt_conformance.exposures import GROUP, LISTENING, MACHINE, NETWORK, USER
 from rdt_conformance.observe import proc
+
+_MOST_FILES = 1_000
+"""Of a folder: what others have put there may have no end."""
 
 
 class Exposed(NamedTuple):
@@ -42,15 +46,27 @@ def exposure() -> set[Exposed]:
 
 
 def of_files(paths: Iterable[str]) -> set[Exposed]:
-    """Whom files, folders and shared memory are open to for reading; those that are gone or not ours are left out."""
+    """Whom files and shared memory are open to for reading; those that are gone or not ours are left out.
+
+    Of a folder, what is in it: that others may list it tells them names only.
+    """
     found = set()
     for path in paths:
-        with contextlib.suppress(OSError):
-            status = os.lstat(path)
-            if status.st_uid == os.geteuid() and (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-                kind = "shared memory" if path.startswith(proc.SHARED_MEMORY) else "file"
-                found.add(_of_path(kind, path, status.st_mode, stat.S_IROTH, stat.S_IRGRP))
+        for file in _in(path):
+            with contextlib.suppress(OSError):
+                status = os.lstat(file)
+                if status.st_uid == os.geteuid() and stat.S_ISREG(status.st_mode):
+                    kind = "shared memory" if file.startswith(proc.SHARED_MEMORY) else "file"
+                    found.add(_of_path(kind, file, status.st_mode, stat.S_IROTH, stat.S_IRGRP))
     return found
+
+
+def _in(path: str) -> list[str]:
+    """The path itself, or of a folder the files in it and below, up to `_MOST_FILES`."""
+    if os.path.islink(path) or not os.path.isdir(path):
+        return [path]
+    files = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+    return list(itertools.islice(files, _MOST_FILES))
 
 
 def _sockets() -> set[Exposed]:

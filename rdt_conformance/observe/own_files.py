@@ -21,16 +21,59 @@ _MAKING = {"open": 0, "os.mkdir": 0, "os.rename": 1, "os.link": 1, "os.symlink":
 """The events of Python by which files come about, and which of their arguments is the path, or the descriptor."""
 _MOST = 2_000
 """Of names that are kept, unless so many are in use."""
-_listening = False
-_most_now = _MOST
-"""With so many, those that are gone are forgotten: not at each new one, if they are all there."""
-_named: set[str] = set()
-"""Files and folders that are right in one of the folders. Every access is a single step, without a lock."""
-_below: dict[str, int] = {}
-"""Files and folders that Python made here in folders of those, and in the working folder or below it; and how often
-each was not there when it was looked for. Likewise."""
 _RAYS = "/session_"
 """In the path of all that Ray keeps of a cluster."""
+
+
+class _Names:
+    """Paths that were named to Python, as long as something is there. Every access is a single step, without a lock.
+
+    A name is noted before the file is made, so that what is missed once may just be about to be; what is missed twice
+    is forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._missed: dict[str, int] = {}
+        self._most_now = _MOST
+        """With so many, those that are gone are forgotten: not at each new one, if they are all there."""
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._missed
+
+    def __len__(self) -> int:
+        return len(self._missed)
+
+    def note(self, path: str) -> None:
+        """Remember a path."""
+        self._missed[path] = 0
+        if len(self._missed) > self._most_now:
+            self.there()
+            self._most_now = max(_MOST, 2 * len(self._missed))
+
+    def paths(self) -> set[str]:
+        """All that are remembered."""
+        return set(self._missed)
+
+    def there(self) -> list[proc.Thing]:
+        """Inode and path of what is there now."""
+        found = []
+        for path, missed in list(self._missed.items()):
+            try:
+                found.append(proc.Thing(os.lstat(path).st_ino, path))
+                self._missed[path] = 0
+            except OSError:
+                if missed:
+                    self._missed.pop(path, None)
+                else:
+                    self._missed[path] = 1
+        return found
+
+
+_listening = False
+_named = _Names()
+"""Files and folders that are right in one of the folders."""
+_below = _Names()
+"""Files and folders that Python made here in folders of those, and in the working folder or below it."""
 
 
 def listen() -> None:
@@ -53,12 +96,10 @@ def _note(event: str, args: tuple[Any, ...]) -> None:
         path = os.path.abspath(os.fsdecode(named))
         for folder in (proc.SHARED_MEMORY, tempfile.gettempdir()):
             if path.startswith(f"{folder}/"):
-                _named.add(f"{folder}/{path[len(folder) + 1 :].partition('/')[0]}")
-                if len(_named) > _most_now:
-                    _forget_the_gone()
+                _named.note(f"{folder}/{path[len(folder) + 1 :].partition('/')[0]}")
         makes = event != "open" or args[2] & os.O_CREAT  # first: most of what is opened is only read
         if makes and _is_below(path) and not os.path.lexists(path):
-            _below[path] = 0
+            _below.note(path)
 
 
 def _is_below(path: str) -> bool:
@@ -75,29 +116,8 @@ def _is_below(path: str) -> bool:
 
 
 def made_below() -> list[proc.Thing]:
-    """Inode and path of what Python made here since `listen` in folders of the shared ones, or in the working folder.
-
-    Of what is gone, nothing is remembered after it was missed twice: once it may just be about to be made.
-    """
-    found = []
-    for path, missed in list(_below.items()):
-        try:
-            found.append(proc.Thing(os.lstat(path).st_ino, path))
-            _below[path] = 0
-        except OSError:
-            if missed:
-                _below.pop(path, None)
-            else:
-                _below[path] = 1
-    return found
-
-
-def _forget_the_gone() -> None:
-    global _most_now
-    for path in _named.copy():
-        if not os.path.lexists(path):
-            _named.discard(path)
-    _most_now = max(_MOST, 2 * len(_named))
+    """What Python made here since `listen` in folders of the shared ones, or in the working folder, and is there."""
+    return _below.there()
 
 
 def was_named(path: str) -> bool:
@@ -107,7 +127,7 @@ def was_named(path: str) -> bool:
 
 def own_files() -> frozenset[str]:
     """What this process and its children have open or mapped, and what was named to Python here since `listen`."""
-    found = set(_named)
+    found = _named.paths()
     own = psutil.Process()
     for process in (own, *own.children(recursive=True)):
         with suppress(psutil.Error, OSError):  # it has just ended

@@ -59,7 +59,7 @@ def write(
     width = min(max(shutil.get_terminal_size().columns, NARROWEST), WIDEST) - 1
     terminalreporter.section("rdt-conformance verdict")
     sections: list[Iterable[Line]] = [
-        _head(verdict, target, width),
+        _head(verdict, target, width, replayed),
         _area_table(verdict),
         _broken(verdict, Level.MUST, "red", width),
         _broken(verdict, Level.SHOULD, "yellow", width),
@@ -79,8 +79,11 @@ def write(
             terminalreporter.write(f"{text}\n", **markup)
 
 
-def _head(verdict: Verdict, target: Target, width: int) -> Iterator[Line]:
+def _head(verdict: Verdict, target: Target, width: int, replayed: bool) -> Iterator[Line]:
     yield from _plain(textwrap.wrap(verdict.headline, width), **COLOURS[verdict.exit_status])
+    broken = [row.clause.id for row in verdict.clauses if row.status is Status.FAIL]
+    if replayed and broken:
+        yield f"the failure came back: {few(list(dict.fromkeys(broken)))} broken", {}
     if not verdict.partial:
         yield from _plain(textwrap.wrap(_level(verdict), width))
     yield from _plain(paragraph("transport", f"{target.spec} on {listed(verdict.engines)}", width))

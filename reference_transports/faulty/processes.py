@@ -158,6 +158,27 @@ def _file(obj_id: str) -> Path:
     return Path(f"/dev/shm/{FILES}{obj_id}")
 
 
+@breaks("R5")
+class KeepsItsDataInAFolder(InlineTransport):
+    """Writes every object into a file of a folder that all its processes share, until somebody frees the object."""
+
+    mode = 0o600
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> Any:
+        metadata = super().extract_tensor_transport_metadata(obj_id, rdt_object)
+        _FOLDER.mkdir(exist_ok=True)
+        (_FOLDER / obj_id).write_bytes(b"the data")
+        (_FOLDER / obj_id).chmod(self.mode)
+        return metadata
+
+    def garbage_collect(self, obj_id: str, metadata: Any, tensors: list[Any]) -> None:
+        super().garbage_collect(obj_id, metadata, tensors)
+        (_FOLDER / obj_id).unlink(missing_ok=True)
+
+
+_FOLDER = Path(f"/dev/shm/{FILES}folder")
+
+
 @breaks("R7")
 class LetsEverybodyRead(InlineTransport):
     """Keeps a copy of every object in shared memory that any user of the machine may read."""
@@ -178,6 +199,13 @@ class LetsEverybodyRead(InlineTransport):
         if descriptor is not None:
             os.close(descriptor)
         _file(obj_id).unlink(missing_ok=True)
+
+
+@breaks("R7")
+class LetsEverybodyReadItsFolder(KeepsItsDataInAFolder):
+    """And any user of the machine may read the files, none of which it holds open."""
+
+    mode = 0o644
 
 
 @breaks("A11")
