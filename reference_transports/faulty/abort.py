@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from typing import Any
 
 from ray.experimental import CommunicatorMetadata
@@ -67,6 +68,27 @@ class AbortKillsNextTransfer(SocketPullTransport):
 
     def abort_transport(self, obj_id: str, communicator_metadata: CommunicatorMetadata) -> None:
         self._aborted_ids.add(obj_id)
+        super().abort_transport(obj_id, communicator_metadata)
+
+
+@breaks("A3")
+class RefusesWhatWasAbortedBefore(SocketPullTransport):
+    """Takes an abort of an object that it has not heard of for a ban, and receives nothing of that one any more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._heard_of: deque[str] = deque(maxlen=100)
+        self._banned: set[str] = set()
+
+    def fetch_multiple_tensors(self, obj_id: str, *args: Any) -> FetchRequest:
+        if obj_id in self._banned:
+            raise RuntimeError(f"transfers of {obj_id} were aborted")
+        self._heard_of.append(obj_id)
+        return super().fetch_multiple_tensors(obj_id, *args)
+
+    def abort_transport(self, obj_id: str, communicator_metadata: CommunicatorMetadata) -> None:
+        if obj_id not in self._heard_of:
+            self._banned.add(obj_id)
         super().abort_transport(obj_id, communicator_metadata)
 
 
