@@ -112,7 +112,10 @@ def test_exchanges_among_actors_end(case: Case) -> None:
 
 
 @check("L7")
-def test_a_producers_error_reaches_the_consumer(case: Case) -> None:
+def test_errors_of_the_producer_reach_the_consumer(case: Case) -> None:
+    """Its own, and that with which extract refuses an object: both have to come out at the other end, and promptly."""
+    harmless = [refusable for refusable in case.kind.refusable_payloads(case.bench.device) if not refusable.may_crash]
+    refusable = case.draw(st.sampled_from(harmless), "tensors that may be refused")
     source, destination = case.actors(2)
     bystander = source.produce(case.payload())
     error = case.error(destination.consume(source.produce(ValueError("the producer failed"))))
@@ -122,16 +125,7 @@ def test_a_producers_error_reaches_the_consumer(case: Case) -> None:
         f"the producer raised ValueError, and the consumer got {error!r}",
     )
     case.arrived(case.ok(destination.consume(bystander)), case.payload())
-
-
-@check("L7")
-def test_a_refusal_reaches_the_consumer(case: Case) -> None:
-    """What extract refuses is the producer's error too: it has to come out at the other end, and promptly."""
-    harmless = [refusable for refusable in case.kind.refusable_payloads(case.bench.device) if not refusable.may_crash]
-    refusable = case.draw(st.sampled_from(harmless), "tensors that may be refused")
-    source, destination = case.actors(2)
-    held = source.build(refusable, case.bench.device)
-    error = case.error(destination.consume(source.produce(held)))
+    error = case.error(destination.consume(source.produce(source.build(refusable, case.bench.device))))
     case.fact("refuses", [repr(refusable)] if error else [])
     if error is not None and not case.target.one_sided.value:
         case.leave_dirty()  # it may have been refused as late as by the send, and Ray have killed both actors for it

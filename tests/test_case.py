@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 from functools import partial
@@ -127,6 +128,33 @@ def test_what_has_to_succeed_is_blamed_on_the_first_clause_or_another(clause: st
     assert "raised ValueError: never" in failure.happened
 
 
+class Slow(InlineTransport):
+    def recv_multiple_tensors(self, *args: Any, **kwargs: Any) -> list[Any]:
+        _over.wait(10)
+        return super().recv_multiple_tensors(*args, **kwargs)
+
+
+_over = threading.Event()
+
+
+@pytest.mark.parametrize("clause", [None, "L3"])
+@pytest.mark.parametrize("asked", ["ok", "error"])
+def test_what_does_not_come_back_is_blamed_on_the_first_clause_or_another(asked: str, clause: str | None) -> None:
+    @check("D1", "L3", sends=False)
+    def receives(case: Case) -> None:
+        source, destination = case.actors(2)
+        obj_id, metadata = case.described(source, source.build(case.payload()))
+        pending = destination.recv(obj_id, metadata, case.comm_for_get(destination))
+        try:
+            getattr(case, asked)(pending, clause, 0.1)
+        finally:
+            _over.set()
+
+    _over.clear()
+    failure = failure_of(run_check(bench_of(Slow, torch.Tensor), receives))
+    assert failure.clause == (clause or "D1") and "did not come back within 0.1 s" in failure.happened
+
+
 def test_waits_are_noted_in_seconds(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     noted: list[float] = []
     monkeypatch.setattr(bench, "note_wait", noted.append)
@@ -194,7 +222,7 @@ def test_interruptions_end_when_the_time_is_over(bench: Bench, monkeypatch: pyte
     bench.alone = False
     now = [100.0]
     monkeypatch.setattr(cases, "time", type("Clock", (), {"monotonic": staticmethod(lambda: now[0])}))
-    limit = max(cases._SWEEP_SECONDS, 5 * PROFILES["quick"].seconds)
+    limit = max(cases._SWEEP_SECONDS, cases._SWEEP_SHARE * PROFILES["quick"].seconds)
     rounds: list[int] = []
 
     @check("X1", interleaves=True)

@@ -13,7 +13,7 @@ from ray.experimental import CommunicatorMetadata, TensorTransportMetadata
 
 from rdt_conformance import author
 from rdt_conformance.checks.orders import Interruption, Switches
-from rdt_conformance.engines.base import Hung, Pending
+from rdt_conformance.engines.base import Hung, Lane, Pending
 from rdt_conformance.engines.local import local_world
 from rdt_conformance.engines.reference.asleep import Sleepers
 from rdt_conformance.engines.reference.registry import Registration
@@ -53,6 +53,13 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     world.actors(2)
     yield world
     world.close()
+
+
+def test_a_lane_at_which_there_is_a_switch_comes_after_all_others_from_then_on() -> None:
+    one, two, three = (Stop(name, Lane.MAIN, job, False) for job, name in enumerate(("c", "a", "b")))
+    order = Switches(frozenset({1, 2, 4}))
+    chosen = [order.choose(stops).process for stops in ((one, two), (one, two), (one, two, three), (one, two))]
+    assert chosen == ["a", "c", "b", "a"], "who is behind stays behind those that are not, and the latest is the last"
 
 
 class LastFirst(Order):

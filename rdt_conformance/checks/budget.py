@@ -61,7 +61,7 @@ PROFILES = {
     ),
     "standard": Budget(
         examples=300,
-        seconds=0.9,
+        seconds=0.8,
         shrink_seconds=5,
         cycles=25,
         most_cycles=5_000,

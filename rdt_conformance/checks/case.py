@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_SWEEP_SECONDS = 4.0
-"""How long a call may be interrupted before one of its lines after the other, at least."""
+_SWEEP_SECONDS = 2.5
+"""How long a call may be interrupted before one of its lines after the other, at least,"""
+_SWEEP_SHARE = 3
+"""and in multiples of a check's own time."""
 _OF_THE_TRANSPORT = (ProtocolError, ActorDiedError, TimeoutError)
 """Errors of the reference that only a transport can have caused."""
 
@@ -184,7 +186,7 @@ class Case:
         a transport may take long to build, and have long calls. Then it was some lines of every part of them.
         """
         tried: set[tuple[str, int]] = set()
-        seconds = math.inf if self.bench.alone else max(_SWEEP_SECONDS, 5 * self.budget.seconds)
+        seconds = math.inf if self.bench.alone else max(_SWEEP_SECONDS, _SWEEP_SHARE * self.budget.seconds)
         until = time.monotonic() + seconds
         for share in range(Interruption.SHARES):
             order = None

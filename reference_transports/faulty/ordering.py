@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from typing import Any
 
+import torch
 from ray.experimental import CommunicatorMetadata, TensorTransportMetadata
 from ray.experimental.rdt.tensor_transport_manager import FetchRequest
 
@@ -122,3 +123,29 @@ class RemembersWhatLayThere(InlineTransport):
             self._copies.setdefault(place, copy) for place, copy in zip(places, metadata.payload, strict=True)
         ]
         return metadata
+
+
+@breaks("O5")
+class SendsTheFirstHalfAhead(SocketPullTransport):
+    """Has the first half of each tensor travel with the metadata, and the rest when it is asked for."""
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> TensorTransportMetadata:
+        described: Any = super().extract_tensor_transport_metadata(obj_id, rdt_object)
+        described.heads = [bytes(_bytes(tensor)[: tensor.nbytes // 2].numpy()) for tensor in rdt_object]
+        return described
+
+    def fetch_multiple_tensors(self, obj_id: str, tensor_transport_metadata: Any, *args: Any) -> FetchRequest:
+        request: Any = super().fetch_multiple_tensors(obj_id, tensor_transport_metadata, *args)
+        request.heads = tensor_transport_metadata.heads
+        return request
+
+    def wait_fetch_complete(self, fetch_request: Any, timeout: float = -1) -> list[Any]:
+        tensors = super().wait_fetch_complete(fetch_request, timeout)
+        for tensor, head in zip(tensors, fetch_request.heads, strict=True):
+            if head:
+                _bytes(tensor)[: len(head)] = torch.frombuffer(bytearray(head), dtype=torch.uint8)
+        return tensors
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().contiguous().flatten().view(torch.uint8)
