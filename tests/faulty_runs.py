@@ -75,6 +75,17 @@ def _checks_of(broken: Clause) -> list[CheckSpec]:
     return [check for check in CHECKS if broken.id in check.clauses and not check.profiles]
 
 
+def proof_of(check: CheckSpec, target: str) -> str:
+    """Stands for the text of a check and of a transport that it has caught alone."""
+    return _digest([inspect.getsource(_ALL[target]), inspect.getsource(check.body)])
+
+
+def to_be_proven() -> list[CheckSpec]:
+    """Every check that can catch one of these transports: not those that need GPUs, or take a soak."""
+    broken = {broken_by(target).id for target in TARGETS}
+    return [check for check in CHECKS if not check.profiles and check.clauses and check.clauses[0] in broken]
+
+
 def share(targets: list[str], of: int) -> list[str]:
     """One part of so many, drawn anew with every change of the harness or of a transport."""
     folders = ("rdt_conformance", "reference_transports", "suites")
@@ -112,6 +123,7 @@ def run_checks(
     address: str | None = None,
     *,
     small: bool = False,
+    check: str = "",
 ) -> SuiteRun:
     """Run the checks of the clause that it breaks; where each of them takes seconds, until one catches something.
 
@@ -123,6 +135,7 @@ def run_checks(
         seed: of everything that is drawn.
         address: of the Ray to join, for any engine but local.
         small: failing examples are made as small as in any run.
+        check: run this one alone.
 
     Raises:
         TimeoutError: the run did not end, and was killed.
@@ -132,6 +145,7 @@ def run_checks(
     names = " or ".join(check.name for check in _checks_of(broken) if check.name != _SEQUENCES)
     if _by_sequences(target):
         names = _SEQUENCES
+    names = f"{check}[" if check else names
     options = [f"--rdt-profile={profile}", f"--rdt-seed={seed}", f"--rdt-engine={engine}"]
     options += [f"--rdt-minutes={SOAK_MINUTES}"] if profile == SOAK else ["-k", names]
     options += ["--rdt-devices=cuda"] if target in GPU_TARGETS else []

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
-from faulty_runs import SOAK_TARGETS, TARGETS, broken_by, needed_profile, text_of
+from faulty_runs import SOAK_TARGETS, TARGETS, broken_by, needed_profile, proof_of, text_of, to_be_proven
+from suite_run import ROOT
 
 from rdt_conformance import power
+from rdt_conformance.checks.check import CheckSpec
 from rdt_conformance.power import PART, Tally
 
 TALLIES = power.load()
+PROOFS = json.loads((ROOT / "tests" / "power" / "proofs.json").read_text())
 LEAST_CAUGHT = {"quick": 0.9, "standard": 0.99}
 """The part of the runs of a profile in which a faulty transport is caught."""
 
@@ -20,6 +25,15 @@ def test_every_faulty_transport_is_on_record_as_it_is(target: str) -> None:
     assert needed_profile(target) in {tally.profile for tally in tallies}, f"not on record: {again}"
     told = {(tally.clause, tally.text) for tally in tallies}
     assert told == {(broken_by(target).id, text_of(target))}, f"it or its checks have changed: {again}"
+
+
+@pytest.mark.parametrize("check", to_be_proven(), ids=lambda check: check.name)
+def test_every_check_is_on_record_as_having_caught_a_transport_alone(check: CheckSpec) -> None:
+    proof = PROOFS.get(check.name)
+    again = f"python -m tests.power.proofs --only={check.name}"
+    assert proof is not None, f"it has caught nothing yet, or that is not on record: {again}"
+    assert proof["target"] in TARGETS and broken_by(proof["target"]).id in check.clauses
+    assert proof["text"] == proof_of(check, proof["target"]), f"it or the transport has changed: {again}"
 
 
 def test_a_soak_of_a_minute_mostly_catches_what_is_rare() -> None:
