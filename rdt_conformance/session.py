@@ -96,6 +96,8 @@ class Session:
         self._results: list[CheckResult] = []
         self._other_failures = False
         self._report_path: Path | None = None
+        self._nothing = False
+        """No check was selected."""
         self._report_problem = ""
         self._exit_status = 0
 
@@ -198,6 +200,10 @@ class Session:
     def pytest_runtestloop(self, session: pytest.Session) -> Iterator[Any]:
         """Remember that tests were really run; ``--collect-only`` and the like earn no verdict."""
         self._running = not session.config.option.collectonly
+        # Who hands out the work to others has no items itself.
+        self._nothing = not session.items and not self._config.pluginmanager.hasplugin("dsession")
+        if self._nothing:
+            self._report_folder = None  # the one of an earlier run is worth more
         if self._has_verdict() and self._report_folder is not None:
             forget_earlier(self._report_folder)
         if self._running and self._settings.address is not None:
@@ -322,6 +328,7 @@ class Session:
                 seed=self.seed,
                 report_path=self._report_path,
                 replayed=self._settings.replay is not None,
+                nothing=self._nothing,
             )
         elif self._benchmarks.only and self._report_path is not None:
             terminalreporter.write_line(f"report: {self._report_path}")

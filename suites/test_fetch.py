@@ -132,7 +132,11 @@ def test_nothing_is_written_for_a_dropped_request(case: Case) -> None:
     case.ok(dropping, "F5")
     _Fetch.begin(case, source, destination, payload.inverse()).complete("F5")
     changes = buffers.apply(_changes, case.ok(looking))
-    case.require(not changes, "F5", f"after the request was dropped: {'; '.join(changes[:2])}")
+    case.require(
+        not changes,
+        "F5",
+        f"the target buffers were written into after the request was dropped: {'; '.join(changes[:2])}",
+    )
 
 
 @check("F6", situational=("F6",))
@@ -219,7 +223,8 @@ def _expect_timeout_kept(case: Case, timeout: float, clause: str) -> bool:
 
     A wait that times out in time keeps its timeout. One that always brings the tensors may simply be fast; it has
     blocked if it takes long, and a wait for tensors that have arrived does not. Or it had no core when its time was
-    over, and has some by the time that it gets one: then larger objects take longer than that.
+    over, and has some by the time that it gets one: then larger objects take longer than that. Those take longer too
+    where some fetches were over before they were waited for, so that only others could show that a wait blocks.
     """
     # The interface's own wait only hands over what the fetch has brought: how long that takes, the machine decides.
     own_wait = case.target.transport_class.wait_fetch_complete is not TensorTransportManager.wait_fetch_complete
@@ -228,9 +233,12 @@ def _expect_timeout_kept(case: Case, timeout: float, clause: str) -> bool:
         waits = _Waits.of(_to_be_caught(case, sizes), timeout, clause)
         if waits.missed:
             raise broken(clause, f"a wait with a timeout of {timeout:g} s ended after {min(waits.missed):.3f} s")
-        if waits.kept or not own_wait or waits.shortest <= timeout + BLOCKED:
+        if waits.kept or not own_wait or max(waits.early) <= timeout + BLOCKED:
             return True
-        if min(waits.late) > waits.shortest / 10:
+        if waits.shortest <= timeout + BLOCKED:
+            if sizes is LARGE:
+                return True
+        elif min(waits.late) > waits.shortest / 10:
             return False
     raise broken(
         clause,

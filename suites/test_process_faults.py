@@ -96,7 +96,7 @@ def test_a_source_that_stood_still_works_on(case: Case) -> None:
 
 @check("R5")
 def test_killed_processes_leave_nothing_on_the_machine(case: Case) -> None:
-    """With objects alive that have been received."""
+    """With objects alive that have been received. What the next processes clear is not left."""
     left = [_left_by_a_killed_pair(case) for _ in range(2)]
     case.advise(
         not all(left),
@@ -165,12 +165,14 @@ def _lost_in_the_middle(case: Case, source: Process, destination: Process, way: 
             caught = stopped and not attempt.main_call.wait(NOT_JUST_LATE)
             if caught:
                 case.witness("R2")
+                case.tell(f"{destination} is killed while it receives an object from {source}")
                 destination.kill()
                 return attempt
         received = attempt.complete("L1")
         if number == TRIES - 1:
             if _lies_in_the_source(case, attempt, received):
                 case.witness("R2")
+            case.tell(f"{destination} is killed when it has received an object from {source}")
             destination.kill()
             return attempt
         attempt.free()
@@ -245,7 +247,16 @@ def _left_by_a_killed_pair(case: Case) -> set[str]:
     destination.kill()
     case.leave_dirty()
     left = _still_running(helpers)  # first, because some helpers are there to clean up
-    return left | {thing.text for thing in made if _is_there(thing)}
+    files = {thing for thing in made if _is_there(thing)}
+    return left | {thing.text for thing in files and _not_cleared(case, files)}
+
+
+def _not_cleared(case: Case, files: Set[Thing]) -> Set[Thing]:
+    """What is still there when others have used the transport, who may know what nobody needs any more."""
+    case.renew()
+    source, destination = case.actors(2)
+    case.ok(destination.consume(source.produce(case.payload())), "L1")
+    return {thing for thing in files if _is_there(thing)}
 
 
 def _of_each(look: Callable[[Any], Set[_Found]], *processes: Process) -> Set[_Found]:

@@ -67,6 +67,7 @@ ELSEWHERE = {
     # Minutes or hours: they are started by hand.
     "make power": ("Makefile", "-m tests.power"),
     'python -m tests.power --runs=150 --profiles="a sixth of quick"': ("tests/power/__main__.py", "__main__"),
+    "python -m tests.power.proofs": ("tests/power/proofs.py", "__main__"),
     "python -m tests.power.histories": ("tests/power/histories.py", "__main__"),
     "python -m tests.power.replays --number=20 --seed=2026": ("tests/power/replays.py", "__main__"),
     "python -m tests.speed.figures shared-memory cross-memory tcp nixl inline": ("tests/speed/figures.py", "__main__"),

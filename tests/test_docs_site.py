@@ -62,7 +62,8 @@ def test_recorded_sequences_show_what_the_page_says(pages: Any) -> None:
 
 def test_the_methods_of_a_transport_are_shown_as_ray_has_them() -> None:
     page = (ROOT / "docs" / "internals.md").read_text()
-    (shown,) = ast.parse(page.partition("```python\n")[2].partition("```")[0]).body
+    *imports, shown = ast.parse(page.partition("```python\n")[2].partition("```")[0]).body
+    exec(compile(ast.Module(imports, []), "internals.md", "exec"))
     assert isinstance(shown, ast.ClassDef)
     methods = {method.name: method for method in shown.body if isinstance(method, ast.FunctionDef)}
     of_ray = {name for name, value in vars(TensorTransportManager).items() if name[0] != "_" and callable(value)}

@@ -40,7 +40,7 @@ child.kill()
 for number in range(3 * own_files._MOST):
     (folder / "short").with_suffix(f".{number}").touch()
     (folder / "short").with_suffix(f".{number}").unlink()
-print(len(own_files._named) <= 2 * own_files._MOST + 9, own_files.was_named(str(folder / "made")))
+print(len(own_files._named) <= 2 * own_files._MOST + 99, own_files.was_named(str(folder / "made")))
 """
 
 

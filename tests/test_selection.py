@@ -10,6 +10,7 @@ from made_suites import BRIEF, BROKEN, CHECKS, LOADED, TARGET, Run
 
 from rdt_conformance import contract
 from rdt_conformance.contract import CLAUSES
+from rdt_conformance.report import json_report
 
 pytestmark = pytest.mark.usefixtures("not_side_by_side")
 
@@ -88,10 +89,14 @@ def test_minus_k_and_minus_m_pick_checks(run: Run, suites: Path) -> None:
     run("-m", "timeout", more=marked).assert_outcomes(passed=1, deselected=2)
 
 
-def test_a_run_that_selects_nothing_says_so(run: Run) -> None:
-    result = run("-k", "nonsense")
+def test_a_run_that_selects_nothing_says_so_and_leaves_the_last_report(run: Run, pytester: pytest.Pytester) -> None:
+    run("--rdt-report=out")
+    result = run("-k", "nonsense", "--rdt-report=out")
     assert result.ret == 8
     result.stdout.fnmatch_lines(["partial run: no check was selected; not a verdict on the transport"])
+    result.stdout.no_fnmatch_line("*not selected*")
+    report = json_report.read(pytester.path / "out" / "report.json")
+    assert report["checks"], "that of the run before"
 
 
 def test_collect_only_shows_what_would_run(run: Run) -> None:

@@ -232,10 +232,12 @@ class Examination:
             if given_up is not None:
                 raise given_up
         except Broken as failure:
+            self._examples += self._failure is None
             self._failure = self._describe(case, failure.clause, failure.happened, failure)
             raise
         except Hung as hung:
             self._bench.note_hang()
+            self._examples += self._failure is None
             clause = getattr(hung, "clause", self._spec.clauses[0])
             self._failure = replace(self._describe(case, clause, str(hung), hung), stacks=hung.stacks)
             raise

@@ -70,7 +70,8 @@ CLAUSES = (
         sentence="A FetchRequest of the transport that is dropped releases everything it held, also while its "
         "transfer runs.",
         source="doc FetchRequest; src rdt_manager.py fetch_and_get_rdt_objects",
-        suffers="Every get that fails or times out costs memory or a registration for ever.",
+        suffers="Every get that fails or times out costs memory or a registration for ever, or is still writing into "
+        "buffers that the user has put to another use.",
         why="Ray has no call that cancels a fetch. When a get fails or times out it drops the requests, some of them "
         "never waited for, and the interface asks for clean-up in __del__.",
         fix="Give the subclass of FetchRequest a __del__ that stops the transfer, waits until nothing writes any more, "

@@ -45,6 +45,7 @@ def write(
     seed: int | str,
     report_path: Path | None,
     replayed: bool = False,
+    nothing: bool = False,
 ) -> None:
     """Write the section ``rdt-conformance verdict``.
 
@@ -55,6 +56,7 @@ def write(
         seed: the seed of the run.
         report_path: where ``report.json`` lies; None if no report was written.
         replayed: one failure was shown again. Of a MUST pytest tells the whole story; of a SHOULD it is told here.
+        nothing: no check was selected, and so there is not much to show.
     """
     width = min(max(shutil.get_terminal_size().columns, NARROWEST), WIDEST) - 1
     terminalreporter.section("rdt-conformance verdict")
@@ -72,6 +74,8 @@ def write(
         _exposure(verdict, width),
         _foot(verdict, width, seed, report_path),
     ]
+    if nothing:
+        sections = [_head(verdict, target, width, replayed), _unmet(verdict, width)]
     for number, lines in enumerate(filled for section in sections if (filled := list(section))):
         if number:
             terminalreporter.write("\n")

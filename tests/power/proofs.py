@@ -42,7 +42,7 @@ def main() -> None:
     record = load() if RECORD.exists() else {}
     checks = faulty_runs.to_be_proven()
     with ExitStack() as stack:
-        address = ""
+        address: str | None = None
         for check in checks:
             if only not in check.name or (check.name in record and _holds(check, record[check.name])):
                 continue
@@ -76,7 +76,7 @@ def _candidates(check: CheckSpec) -> Iterator[tuple[str, str]]:
                 yield target, engines[0]
 
 
-def _catches(check: CheckSpec, target: str, engine: str, address: str) -> bool:
+def _catches(check: CheckSpec, target: str, engine: str, address: str | None) -> bool:
     joined = None if engine == "local" else address
     for seed in SEEDS:
         with tempfile.TemporaryDirectory() as folder:
