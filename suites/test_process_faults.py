@@ -117,7 +117,7 @@ def test_nobody_else_can_read_the_data(case: Case) -> None:
     case.ok(destination.consume(ref), "L1")
     held = _of_each(_exposure, source, destination) - exposed_before
     held |= of_files(thing.text for thing in _of_each(_made_below, source, destination) - before)
-    # Others put things there too. What is gone with the object was its; in a folder of others, files always come and go.
+    # Others put things there too. What is gone with the object was its, unless it was in a folder of others.
     own = _of_each(_own_files, source, destination)
     made = {thing.text for thing in _files(watch)}
     exposed = held | of_files(path for path in made if is_among(path, own) or not os.path.isdir(path))
