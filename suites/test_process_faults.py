@@ -249,16 +249,16 @@ def _left_by_a_killed_pair(case: Case) -> set[str]:
     destination.kill()
     case.leave_dirty()
     left = _still_running(helpers)  # first, because some helpers are there to clean up
-    files = {thing for thing in made if _is_there(thing)}
-    return left | {thing.text for thing in files and _not_cleared(case, files)}
+    if any(map(_is_there, made)):
+        _have_others_clear_up(case)
+    return left | {thing.text for thing in made if _is_there(thing)}
 
 
-def _not_cleared(case: Case, files: Set[Thing]) -> Set[Thing]:
-    """What is still there when others have used the transport, who may know what nobody needs any more."""
+def _have_others_clear_up(case: Case) -> None:
+    """New processes use the transport, which may know there what nobody needs any more."""
     case.renew()
     source, destination = case.actors(2)
     case.ok(destination.consume(source.produce(case.payload())), "L1")
-    return {thing for thing in files if _is_there(thing)}
 
 
 def _of_each(look: Callable[[Any], Set[_Found]], *processes: Process) -> Set[_Found]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from faulty_runs import SOAK_TARGETS, TARGETS, broken_by, needed_profile, proof_of, text_of, to_be_proven
-from suite_run import ROOT
+from power import proofs
 
 from rdt_conformance import power
 from rdt_conformance.checks.check import CheckSpec
 from rdt_conformance.power import PART, Tally
 
 TALLIES = power.load()
-PROOFS = json.loads((ROOT / "tests" / "power" / "proofs.json").read_text())
+PROOFS = proofs.load()
 LEAST_CAUGHT = {"quick": 0.9, "standard": 0.99}
 """The part of the runs of a profile in which a faulty transport is caught."""
 

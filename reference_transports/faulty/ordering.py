@@ -7,10 +7,10 @@ import threading
 from collections import deque
 from typing import Any
 
-import torch
 from ray.experimental import CommunicatorMetadata, TensorTransportMetadata
 from ray.experimental.rdt.tensor_transport_manager import FetchRequest
 
+from reference_transports._layout import flat_bytes
 from reference_transports._wire import SourceEnd
 from reference_transports.faulty import breaks
 from reference_transports.inline import InlineMetadata, InlineTransport
@@ -131,7 +131,7 @@ class SendsTheFirstHalfAhead(SocketPullTransport):
 
     def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> TensorTransportMetadata:
         described: Any = super().extract_tensor_transport_metadata(obj_id, rdt_object)
-        described.heads = [bytes(_bytes(tensor)[: tensor.nbytes // 2].numpy()) for tensor in rdt_object]
+        described.heads = [bytes(flat_bytes(tensor)[: tensor.nbytes // 2]) for tensor in rdt_object]
         return described
 
     def fetch_multiple_tensors(self, obj_id: str, tensor_transport_metadata: Any, *args: Any) -> FetchRequest:
@@ -142,10 +142,5 @@ class SendsTheFirstHalfAhead(SocketPullTransport):
     def wait_fetch_complete(self, fetch_request: Any, timeout: float = -1) -> list[Any]:
         tensors = super().wait_fetch_complete(fetch_request, timeout)
         for tensor, head in zip(tensors, fetch_request.heads, strict=True):
-            if head:
-                _bytes(tensor)[: len(head)] = torch.frombuffer(bytearray(head), dtype=torch.uint8)
+            flat_bytes(tensor)[: len(head)] = head
         return tensors
-
-
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().contiguous().flatten().view(torch.uint8)
