@@ -52,6 +52,11 @@ class Memory:
             self.places[small, 1] = [sizes[index] for index in small]
             self.places[small[1:], 0] += np.cumsum(self.places[small[:-1], 1])
 
+    def await_pack(self) -> None:
+        """Wait until the pack can be written: what had its memory a moment ago may still be queued on the GPU."""
+        if self._packed:
+            settle([self._pack])
+
     def pack(self) -> None:
         """Put the bytes of the small tensors where they can be read."""
         if self._packed:

@@ -206,6 +206,7 @@ class Transfer:
                     yield False
                     settle(tensors)  # once more, for whatever thread goes on: it may need a CUDA context
                 with closing(Memory(agent, tensors, offered=False)) as landing:
+                    landing.await_pack()
                     yield from self._fill(agent, source, landing, total, paces.of(source.tensor_device, landing.device))
                     yield from self._look(agent, source, cell)
                     landing.unpack()

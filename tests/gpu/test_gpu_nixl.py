@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,8 @@ import pytest
 import torch
 from gpu_actors import Actor, Inside, collect, compare, drop, extract, hiring, in_use, receive
 from ray.experimental import CommunicatorMetadata
+
+from reference_transports.nixl.transfer import Transfer
 
 pytest.importorskip("nixl")
 pytestmark = pytest.mark.timeout(300)
@@ -68,6 +70,30 @@ def test_what_arrives_is_what_the_source_has_made(pair: tuple[Actor, Actor]) -> 
     assert destination.do(wrong_bytes, "late", partial(recipes.numbers, BIG)) == []
     destination.do(drop, "late")
     source.do(collect, "late", metadata)
+
+
+def receive_in_late_memory(inside: Inside, obj_id: str, metadata: Any, size: int) -> None:
+    """Receive something small, where the GPU has yet to write what was there before, and has been given up."""
+    look = Transfer._look
+
+    def looking(self: Transfer, agent: Any, source: Any, cell: Any) -> Generator[bool, None, None]:
+        yield from look(self, agent, source, cell)
+        Transfer._look = look
+        torch.cuda._sleep(2_000_000_000)
+        torch.zeros(size, dtype=torch.uint8, device="cuda")
+
+    Transfer._look = looking
+    receive(inside, obj_id, metadata, COMM)
+
+
+def test_small_tensors_do_not_land_in_memory_that_is_still_to_be_written(pair: tuple[Actor, Actor]) -> None:
+    source, destination = pair
+    recipe = partial(recipes.numbers, 500)
+    metadata = source.do(extract, "small", recipe)
+    destination.do(receive_in_late_memory, "small", metadata, 500)
+    assert destination.do(wrong_bytes, "small", recipe) == []
+    destination.do(drop, "small")
+    source.do(collect, "small", metadata)
 
 
 def test_memory_is_flat(pair: tuple[Actor, Actor]) -> None:
