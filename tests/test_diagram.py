@@ -59,11 +59,25 @@ def test_calls_within_calls_lie_deeper() -> None:
 
 def test_the_middle_of_a_long_history_is_left_out() -> None:
     steps = [Step(n, n, "a", "main", "call", ended=n + 0.5) for n in range(1, 101)]
-    drawn = diagram.draw(steps, 100)
+    drawn = diagram.draw(steps)
     lines = diagram.as_text(drawn)
-    assert drawn.left_out == 60
-    assert [line.split()[0] for line in lines[2:]] == [*map(str, range(1, 11)), "…", *map(str, range(71, 100)), "▶100"]
+    assert [line.split()[0] for line in lines[2:]] == [*map(str, range(1, 11)), "…", *map(str, range(71, 101))]
     assert "… 60 steps left out …" in as_svg(drawn, "long")
+
+
+def test_of_a_long_history_what_became_of_the_object_is_shown_wherever_it_was() -> None:
+    names = {number: "x" if number in (3, 50, 97) else f"o{number}" for number in range(1, 101)}
+    steps = [Step(number, number, "a", "main", "call", name, ended=number + 0.5) for number, name in names.items()]
+    drawn = diagram.draw(steps, 97)
+    shown = [row.step.number if row.step else f"{row.left_out} left out" for row in drawn.rows]
+    assert shown == ["2 left out", 3, "46 left out", 50, "9 left out", *range(60, 98), "3 left out"]
+    assert "… 46 steps left out" in "\n".join(diagram.as_text(drawn))
+
+
+def test_of_a_long_history_what_went_on_when_it_failed_is_shown() -> None:
+    stuck = Step(1, 1, "b", "main", "send_multiple_tensors()", "x")
+    steps = [stuck, *(Step(n, n, "a", "main", "call", f"o{n}", ended=n + 0.5) for n in range(2, 101))]
+    assert [row.step.number for row in diagram.draw(steps, 100).rows if row.step] == [1, *range(62, 101)]
 
 
 def test_a_step_that_came_to_be_known_late_does_not_upset_the_order() -> None:

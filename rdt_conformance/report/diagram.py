@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
+from rdt_conformance.report.steps_shown import steps_shown
 from rdt_conformance.results import Failure, Step
-
-FIRST_STEPS = 10
-LAST_STEPS = 30
-"""A longer history shows its beginning and its end only."""
+from rdt_conformance.words import count
 
 SHORT = {
     "extract_tensor_transport_metadata": "extract",
@@ -56,9 +55,11 @@ class Row:
     """One thing that happens; a call that has its time to itself begins and ends in one row."""
 
     step: Step | None
-    """None for the steps that are left out."""
+    """None for steps that are left out."""
     begins: bool = False
     ends: bool = False
+    left_out: int = 0
+    """How many steps are not shown here."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,6 @@ class Diagram:
     rows: tuple[Row, ...]
     bars: tuple[Bar, ...]
     arrows: tuple[Arrow, ...]
-    left_out: int
-    """How many steps are not shown."""
 
     def bar_of(self, step: Step) -> Bar:
         """The bar of a step that is shown."""
@@ -109,13 +108,11 @@ def draw(history: Sequence[Step], marked: int | None = None) -> Diagram:
         history: the steps, oldest first.
         marked: the number of the step to mark.
     """
-    left_out = max(0, len(history) - FIRST_STEPS - LAST_STEPS)
-    shown = [*history[:FIRST_STEPS], *history[FIRST_STEPS + left_out :]]
-    after_gap = history[FIRST_STEPS + left_out].number if left_out else None
-    columns = _columns(shown)
-    rows = tuple(_rows(shown, after_gap))
+    shown = steps_shown(history, marked)
+    columns = _columns([step for step in shown if isinstance(step, Step)])
+    rows = tuple(_rows(shown))
     bars = tuple(_bars(rows, columns, marked))
-    return Diagram(columns, rows, bars, tuple(_arrows(bars)), left_out)
+    return Diagram(columns, rows, bars, tuple(_arrows(bars)))
 
 
 def failing_step(failure: Failure) -> int | None:
@@ -200,7 +197,9 @@ def _lane_order(lane: str) -> int:
     return _LANES.index(lane) if lane in _LANES else len(_LANES)
 
 
-def _rows(steps: Sequence[Step], after_gap: int | None) -> Iterator[Row]:
+def _rows(shown: Sequence[Step | int]) -> Iterator[Row]:
+    steps = [step for step in shown if isinstance(step, Step)]
+    before = {after.number: gap for gap, after in pairwise(shown) if isinstance(gap, int) and isinstance(after, Step)}
     ends = [(step.ended, 0, number, step) for number, step in enumerate(steps) if step.ended is not None]
     begins = [(step.at, 1, number, step) for number, step in enumerate(steps)]
     events = sorted([*begins, *ends], key=lambda event: (max(event[0], event[3].at), event[2], -event[1]))
@@ -209,10 +208,12 @@ def _rows(steps: Sequence[Step], after_gap: int | None) -> Iterator[Row]:
         _, begins_here, _, step = events[position]
         following = events[position + 1] if position + 1 < len(events) else None
         at_once = bool(begins_here) and following is not None and following[3] is step
-        if begins_here and step.number == after_gap:
-            yield Row(None)
+        if begins_here and step.number in before:
+            yield Row(None, left_out=before[step.number])
         yield Row(step, begins=bool(begins_here), ends=at_once or not begins_here)
         position += 2 if at_once else 1
+    if shown and isinstance(shown[-1], int):
+        yield Row(None, left_out=shown[-1])
 
 
 def _bars(rows: Sequence[Row], columns: Sequence[Column], marked: int | None) -> list[Bar]:
@@ -281,7 +282,7 @@ def _width(diagram: Diagram, column: int) -> int:
 
 def _line(diagram: Diagram, number: int, row: Row, widths: Sequence[int]) -> str:
     if row.step is None:
-        return f"{'':{_GUTTER}}… {diagram.left_out} steps left out"
+        return f"{'':{_GUTTER}}… {count(row.left_out, 'step')} left out"
     marked = is_marked(diagram, row)
     at = f"{row.step.at * 1000:.1f}" if row.begins else ""
     gutter = f"{'▶' if marked else ' '}{row.step.number if row.begins else '':>3} {at:>8}".ljust(_GUTTER)

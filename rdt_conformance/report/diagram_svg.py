@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from markupsafe import Markup
 
 from rdt_conformance.report.diagram import Bar, Column, Diagram, Row, is_marked, label
+from rdt_conformance.words import count
 
 ROW = 22
 """The height of a row."""
@@ -128,8 +129,8 @@ class _Drawing:
         for number, row in enumerate(self._diagram.rows):
             y = self._y(number) + ROW / 2 + 4
             if row.step is None:
-                yield Markup('<text class="quiet" x="{}" y="{}">… {} steps left out …</text>').format(
-                    GUTTER, y, self._diagram.left_out
+                yield Markup('<text class="quiet" x="{}" y="{}">… {} left out …</text>').format(
+                    GUTTER, y, count(row.left_out, "step")
                 )
                 continue
             if row.begins:

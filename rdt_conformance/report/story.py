@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from rdt_conformance import contract
 from rdt_conformance.report import paragraph
-from rdt_conformance.report.diagram import FIRST_STEPS, LAST_STEPS
+from rdt_conformance.report.diagram import failing_step
+from rdt_conformance.report.steps_shown import steps_shown
 from rdt_conformance.report.twins import differences
 from rdt_conformance.results import Failure, Step
+from rdt_conformance.words import count
 
 WIDTH = 100
 HEADINGS = ("#", "t(ms)", "process", "lane", "call", "outcome")
@@ -17,14 +19,14 @@ HEADINGS = ("#", "t(ms)", "process", "lane", "call", "outcome")
 def render(failure: Failure) -> str:
     """The whole story; its last line is the command that replays it.
 
-    Prose is wrapped at 100 columns; the history is as wide as its longest call. A history of more than 40 steps shows
-    its beginning and its end; ``report.json`` holds all of it.
+    Prose is wrapped at 100 columns; the history is as wide as its longest call. Of a history of more than 40 steps only
+    those are shown that are likely to matter; ``report.json`` holds all of it.
     """
     sections = [
         _headline(failure),
         _prose(failure),
         _block("Example", failure.example),
-        _block("History", history_lines(failure.history)),
+        _block("History", history_lines(failure.history, failing_step(failure))),
         _block("A similar example went well", list(differences(failure))),
         _block("Raised by the transport", failure.error.splitlines()),
         _block("Where each thread was stuck", failure.stacks.splitlines()),
@@ -34,20 +36,27 @@ def render(failure: Failure) -> str:
     return "\n\n".join("\n".join(lines) for section in sections if (lines := list(section)))
 
 
-def history_lines(history: Sequence[Step]) -> list[str]:
+def history_lines(history: Sequence[Step], marked: int | None = None) -> list[str]:
     """The history as a table, one line for each step.
 
     A call during which other steps began says how far it reached: ``… ended after step 7``.
+
+    Args:
+        history: oldest first.
+        marked: the number of the step at which a failure was seen, see `steps_shown`.
     """
     if not history:
         return []
-    rows = [_row(step, history) for step in history]
-    widths = [max(map(len, column)) for column in zip(HEADINGS, *rows, strict=True)]
-    lines = [_aligned(row, widths, arrow="->") for row in rows]
-    left_out = len(history) - FIRST_STEPS - LAST_STEPS
-    if left_out > 0:
-        lines[FIRST_STEPS:-LAST_STEPS] = [f"… {left_out} steps left out; report.json holds them all"]
+    shown = steps_shown(history, marked)
+    rows = [step if isinstance(step, int) else _row(step, history) for step in shown]
+    whole = [row for row in rows if not isinstance(row, int)]
+    widths = [max(map(len, column)) for column in zip(HEADINGS, *whole, strict=True)]
+    lines = [_left_out(row) if isinstance(row, int) else _aligned(row, widths, arrow="->") for row in rows]
     return [_aligned(HEADINGS, widths, arrow="  "), *lines]
+
+
+def _left_out(steps: int) -> str:
+    return f"… {count(steps, 'step')} left out; report.json holds them all"
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int], *, arrow: str) -> str:
