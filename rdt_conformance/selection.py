@@ -13,6 +13,8 @@ from rdt_conformance.target import Target
 
 NARROWING = ("keyword", "markexpr", "deselect", "stepwise", "ignore", "ignore_glob")
 """pytest's options that leave checks out; ``--lf`` is looked at apart."""
+_HARD_ON_PROCESSES = frozenset(("L12", "X1", "S8", "A11", "R1", "R2", "R5", "R7", "R8", "R9"))
+"""Clauses whose checks end processes, or need such as have never used the transport."""
 DONE_KNOWINGLY = "object .* goes back to"
 """How a warning begins of what a check may do, and a user is better warned of, as Ray does and the reference too."""
 
@@ -61,10 +63,11 @@ class Selection:
     def put_in_order(self, items: list[pytest.Item]) -> None:
         """One engine after the other, whatever other plugins make of the order: each is costly to start.
 
-        What is no check keeps its place.
+        So are processes: where actors have some, the checks that leave none for the next one come last. What is no
+        check keeps its place.
         """
         checks = [item for item in items if check_of(item)]
-        ordered = iter(sorted(checks, key=lambda item: self._engines.index(engine_of(item))))
+        ordered = iter(sorted(checks, key=lambda item: (self._engines.index(engine_of(item)), _comes_last(item))))
         items[:] = [next(ordered) if check_of(item) else item for item in items]
 
     def narrowed(self) -> bool:
@@ -111,3 +114,7 @@ class Selection:
         if not clause.engines & set(self._engines):
             return f"{clause.id} needs the {' or '.join(sorted(clause.engines))} engine; see --rdt-engine"
         return ""
+
+
+def _comes_last(item: pytest.Item) -> bool:
+    return engine_of(item) != "local" and not _HARD_ON_PROCESSES.isdisjoint(must_check_of(item).clauses[:1])

@@ -59,6 +59,36 @@ def test_what_is_not_carried_is_found_out(transport: type, avoided: set[str]) ->
     assert bench.carries is bench.carries
 
 
+class Forgetful(InlineTransport):
+    """Takes nothing that has come from elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arrived: list[Any] = []
+
+    def recv_multiple_tensors(self, *args: Any, **kwargs: Any) -> list[Any]:
+        self.arrived += (received := super().recv_multiple_tensors(*args, **kwargs))
+        return received
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+        if any(tensor is arrived for tensor in rdt_object for arrived in self.arrived):
+            raise ValueError("not that")
+        return super().extract_tensor_transport_metadata(obj_id, rdt_object)
+
+
+@pytest.mark.parametrize(
+    ("transport", "actors"), [(InlineTransport, 2), (Choosy, 0), (Mangling, 0), (Forgetful, 0)], ids=str
+)
+def test_the_first_example_has_the_actors_with_which_all_went_well(transport: type, actors: int) -> None:
+    """To start processes of their own takes seconds; but nothing that went wrong before may be its trouble."""
+    bench = bench_of(transport, torch.Tensor)
+    assert bench.carries
+    world = bench.acquire()
+    assert len(world._actors) == actors
+    assert world.first_use is not None, "those that come later have used the transport as well"
+    bench.release(world, again=False)
+
+
 @pytest.mark.parametrize("name", [DELIVERS, "test_tensors_shared_by_several_live_objects", "test_count_and_order_hold"])
 def test_a_legal_refusal_breaks_nothing(name: str) -> None:
     result = run_check(bench_of(Choosy, torch.Tensor), name)

@@ -99,6 +99,22 @@ def test_a_run_that_selects_nothing_says_so_and_leaves_the_last_report(run: Run,
     assert report["checks"], "that of the run before"
 
 
+FIRST_USE = """
+    @check("L12")
+    def test_first_use(case: Case) -> None:
+        case.actors(1)
+"""
+
+
+def test_processes_are_kept_for_as_long_as_nothing_has_to_end_them(run: Run) -> None:
+    """They take seconds to start. Where there are none, the order is that of the file."""
+    options = ("-p", "no:randomly", "--collect-only", "-q", "--rdt-engine=local,cluster")
+    lines = run(*options, more=FIRST_USE + SECOND).stdout.lines
+    names = [line.partition("::test_")[2] for line in lines if "::" in line]
+    assert names[:3] == ["works[local]", "first_use[local]", "of_two[local]"]
+    assert names[3:] == ["works[cluster]", "of_two[cluster]", "first_use[cluster]"]
+
+
 def test_collect_only_shows_what_would_run(run: Run) -> None:
     result = run("--collect-only", "-q", "--rdt-clause=L3", more=SECOND)
     assert result.ret == 0

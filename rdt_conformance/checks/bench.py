@@ -25,6 +25,7 @@ from rdt_conformance.target import Target, type_name
 
 if TYPE_CHECKING:
     from rdt_conformance.engines.engine import Engine
+    from rdt_conformance.payloads.base import Recipe
 
 _FEWEST_SECONDS = 2.0
 """Patience with a transport that has hung again and again,"""
@@ -146,7 +147,7 @@ class Bench:
             used: its actors have touched the transport once.
             spread: how far apart they are; None: as far as the transport does not refuse it.
         """
-        first_use = self.kind.simple(16) if used else None
+        first_use = self._first_use() if used else None
         return self._engine.new_world(settings, first_use, spread=spread or self._spread)
 
     def acquire(self) -> World:
@@ -168,6 +169,15 @@ class Bench:
             self._world = world
         else:
             self._discard(world)
+
+    def adopt(self, world: World) -> None:
+        """Have the next example in a clean world that was made for something else, in which all actors were used."""
+        self._forget()
+        world.first_use = self._first_use()
+        self._world = world
+
+    def _first_use(self) -> Recipe:
+        return self.kind.simple(16)
 
     def refresh(self) -> None:
         """Forget the world of earlier examples, unless it is too dear for that."""

@@ -82,7 +82,7 @@ def find_out(bench: Bench) -> Carries:
     except (NeedsRayError, NoProcess):
         return Carries()
     finally:
-        prober.close()
+        prober.close(hand_over=True)
     if refused is None:
         avoid = frozenset(name for name, carried in traits.items() if not carried)
         apart_only = _apart_only(bench, prober.spread) if plainest else ""
@@ -160,6 +160,8 @@ class _Prober:
         """The error that the last payload ended in, whether it was refused or lost."""
         self._frees = True
         """Whatever was to be freed so far has been, and nothing has died of it, as far as that is known."""
+        self._spotless = True
+        """Whatever was sent has arrived exactly, and no call has raised."""
 
     def actor_without_transport(self) -> str:
         """An actor that does not have the transport, as that says; Ray then runs no task there that returns tensors.
@@ -203,6 +205,7 @@ class _Prober:
         self._frees = self._frees and (clean or not again) and not world.died()
         if not clean:
             self._abandon()
+        self._spotless = self._spotless and carried
         return carried
 
     def traits(self) -> dict[str, bool]:
@@ -238,6 +241,7 @@ class _Prober:
             refusing = destination.extract(world.new_object_id(), received)
             if (error := refusing.error(self._seconds)) is None:
                 return ""
+            self._spotless = False
             self._value(destination.extract(world.new_object_id(), destination.build(payload, self.device)))
         except _Raised:
             return ""
@@ -282,18 +286,24 @@ class _Prober:
         error = pending.error(self._seconds)
         if error is None:
             return pending.result()
+        self._spotless = False
         if (needs := needs_ray(error)) is not None:
             raise needs
         raise _Raised(error)
 
-    def close(self) -> None:
+    def close(self, *, hand_over: bool = False) -> None:
         """Give the world back, with all objects freed, which nobody else is going to do.
 
         Not if that may have ended an actor, as what the driver has shared is freed in this very process.
+
+        Args:
+            hand_over: a world in which all went well is for the first example, since processes take seconds to start.
         """
-        if self._world is not None and self._frees:
-            self._world.reset(self._seconds)
-        self._abandon()
+        world = self._world
+        if world is not None and self._frees and world.reset(self._seconds) and self._spotless and hand_over:
+            self._bench.adopt(world)
+        else:
+            self._abandon()
 
     def _abandon(self) -> None:
         """Give the world back as it is."""

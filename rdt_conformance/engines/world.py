@@ -255,7 +255,7 @@ class World:
         device: str = "cpu",
     ) -> None:
         self.host, self.rdt, self.transport, self.device = host, rdt, transport, device
-        self._first_use = first_use
+        self.first_use = first_use
         self._threads = threads
         self.driver = Process(self, DRIVER)
         self._actors: list[Process] = []
@@ -283,9 +283,9 @@ class World:
 
     def _use_first(self, actor: Process) -> None:
         """Have the actor use its transport once. Whether that works is for the checks to say, not for us."""
-        if self._first_use is None:
+        if self.first_use is None:
             return
-        ref = actor.produce(self._first_use)
+        ref = actor.produce(self.first_use)
         self.host.submit(actor.name, Lane.MAIN, user_code.nothing).exception(Patience.call * 3)
         ref.drop()
         self.come_to_rest()
