@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ def test_the_steps_of_the_tutorial(tmp_path: Path, capsys: pytest.CaptureFixture
         elif SET_UP not in text:
             printed = squeezed(run(text.strip(), tmp_path, capsys))
             failures += " is broken" in printed
-    assert failures == 5
+    assert failures == 6
 
 
 def run(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
@@ -61,21 +62,29 @@ def run(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
     return done.printed
 
 
-def put_in(source: str, methods: str) -> str:
-    """The source with each method replaced by the one of the same name, of those that a block of the page shows."""
-    new = {node.name: methods.splitlines()[node.lineno - 1 : node.end_lineno] for node in functions(methods)}
-    lines = source.splitlines()
-    for node in reversed(functions(source)):
-        if node.name in new:
-            lines[node.lineno - 1 : node.end_lineno] = new.pop(node.name)
+def put_in(source: str, block: str) -> str:
+    """The source with what a block of the page shows in the place of what has the same name; imports come on top.
+
+    A class that is "as before, but for" some methods keeps the others.
+    """
+    new, lines = dict(named(block)), source.splitlines()
+    imports = [line for line in block.splitlines() if line.startswith("import ")]
+    for name, (first, end) in sorted(named(source), key=lambda found: -found[1][0]):
+        if name in new:
+            start, stop = new.pop(name)
+            lines[first:end] = block.splitlines()[start:stop]
     assert not new, f"the page replaces {', '.join(new)}, which is not there"
-    return "\n".join(lines) + "\n"
+    place = next(number for number, line in enumerate(lines) if line.startswith("from "))
+    return "\n".join([*lines[:place], *imports, *lines[place:]]) + "\n"
 
 
-def functions(source: str) -> list[ast.FunctionDef]:
-    """Every function and method, by line."""
-    found = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
-    return sorted(found, key=lambda node: node.lineno)
+def named(source: str) -> Iterator[tuple[str, tuple[int, int]]]:
+    """The functions, the transport's methods and the request's class, each with the range of its lines."""
+    for node in ast.parse(source).body:
+        inside = node.body if isinstance(node, ast.ClassDef) and node.name == "MemfdTransport" else [node]
+        for each in inside:
+            if isinstance(each, ast.FunctionDef) or (isinstance(each, ast.ClassDef) and "Request" in each.name):
+                yield each.name, (each.lineno - 1, each.end_lineno or 0)
 
 
 def squeezed(text: str) -> str:
