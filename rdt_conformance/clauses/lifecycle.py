@@ -155,8 +155,9 @@ CLAUSES = (
         suffers="The first transfer of a new actor fails and the second one works.",
         why="Ray builds the transport in a process when it is first used, in whatever role. There is no call that "
         "says: get ready.",
-        fix="Create what is needed where it is needed, in every method, through one function that does so once and "
-        "under a lock. Do not count on extract having run before recv in the same process.",
+        fix="Create what is needed in every method, through one function that does so once and under a lock. Do not "
+        "count on extract having run before recv in the same process. Do not clear up when built: what looks left "
+        "over, as in a folder, is what others share.",
     ),
     Clause(
         "L13",
