@@ -173,6 +173,7 @@ class Session:
                 self.seed,
                 alone=alone,
                 minutes=self._settings.minutes,
+                later=engine != self._engines_of_run[0],
             )
             self._bench.replay = self._settings.replay
         return self._bench

@@ -15,8 +15,10 @@ from check_run import bench_of, run_check
 from ray.experimental import TensorTransportMetadata
 
 from rdt_conformance import author, pickling
+from rdt_conformance.checks.bench import Bench
 from rdt_conformance.contract import CLAUSES
 from rdt_conformance.engines.base import Origin, mark_origin
+from rdt_conformance.engines.engines import Engines
 from rdt_conformance.engines.local import local_world
 from rdt_conformance.engines.reference.registry import Registration
 from rdt_conformance.file_limit import allow_many_files
@@ -29,6 +31,30 @@ from reference_transports.tcp import TcpTransport
 pytestmark = pytest.mark.timeout(60)
 
 DELIVERS = "test_a_produced_object_is_consumed"
+
+
+# --- what a later engine tries ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("profile", "all_again"), [("standard", False), ("thorough", True)])
+def test_all_kinds_of_payload_are_tried_once(profile: str, all_again: bool) -> None:
+    """On later engines of a run only some, and other ones with another seed."""
+    target = bench_of(InlineTransport, torch.Tensor).target
+    tried: list[set[str]] = []
+
+    class Watching(InlineTransport):
+        def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+            tried[-1] |= {f"{tensor.dtype} {tensor.shape} {tensor.stride()}" for tensor in rdt_object}
+            return super().extract_tensor_transport_metadata(obj_id, rdt_object)
+
+    target = dataclasses.replace(target, transport_class=Watching)
+    for seed, later in ((1, False), (1, True), (2, True)):
+        tried.append(set())
+        bench = Bench(target, "local", Engines().start, profile, seed, alone=True, later=later)
+        assert run_check(bench, "test_extract_leaves_the_tensors_as_they_were").outcome == "passed"
+    everything, first, second = map(len, tried)
+    assert (first, second) == (everything, everything) if all_again else max(first, second) < everything
+    assert all_again or tried[1] != tried[2]
 
 
 # --- what is left when an example ends ----------------------------------------------------------------------------

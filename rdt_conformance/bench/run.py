@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rdt_conformance.options import Settings
     from rdt_conformance.target import Target
 
-QUICK_SECONDS = 1.2
+QUICK_SECONDS = 1.0
 """For each cell that follows the checks."""
 FULL_SECONDS = 10.0
 """For each cell of a full run, or less: all of them have `ALL_SECONDS`."""

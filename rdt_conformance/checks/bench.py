@@ -44,6 +44,7 @@ class Bench:
         seed: fixes every choice of the run.
         alone: only this one check runs, to replay it: time limits are lifted, so that a slower machine gets as far.
         minutes: how long a soak works.
+        later: another engine of this run has gone before, on which every kind of payload was tried.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Bench:
         *,
         alone: bool = False,
         minutes: float = MINUTES,
+        later: bool = False,
     ) -> None:
         allow_many_files()
         self.target = target
@@ -64,6 +66,8 @@ class Bench:
         self.seed = seed
         self.alone = alone
         self.minutes = minutes
+        self.every_kind = not later or profile == "thorough"
+        """Whether what goes through all kinds of payload leaves none out: with processes that takes seconds."""
         self.budget: Budget = PROFILES[profile] if engine == "local" else PROFILES[profile].for_processes()
         self.kind = target.payload_kind
         self.devices: tuple[str, ...] = target.devices.value
