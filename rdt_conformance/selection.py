@@ -15,6 +15,8 @@ NARROWING = ("keyword", "markexpr", "deselect", "stepwise", "ignore", "ignore_gl
 """pytest's options that leave checks out; ``--lf`` is looked at apart."""
 _HARD_ON_PROCESSES = frozenset(("L12", "X1", "S8", "A11", "R1", "R2", "R5", "R7", "R8", "R9"))
 """Clauses whose checks end processes, or need such as have never used the transport."""
+_TOLD_ANYWAY = "pytest.PytestUnhandledThreadExceptionWarning"
+"""What pytest says of a thread that ends in an error. A failure tells so itself; a server has hundreds of them."""
 DONE_KNOWINGLY = "object .* goes back to"
 """How a warning begins of what a check may do, and a user is better warned of, as Ray does and the reference too."""
 
@@ -58,7 +60,9 @@ class Selection:
             self._config.hook.pytest_deselected(items=idle)
         for item in taken:
             # The project may turn warnings into errors; those of a transport are not for pytest to judge.
-            item.add_marker(pytest.mark.filterwarnings("default", f"ignore:{DONE_KNOWINGLY}"))
+            item.add_marker(
+                pytest.mark.filterwarnings("default", f"ignore:{DONE_KNOWINGLY}", f"ignore::{_TOLD_ANYWAY}")
+            )
 
     def put_in_order(self, items: list[pytest.Item]) -> None:
         """One engine after the other, whatever other plugins make of the order: each is costly to start.

@@ -172,7 +172,7 @@ def _why_unknown(clause: Clause, listing: Sequence[CheckResult], selected_all: b
         return "; ".join(dict.fromkeys(_why_unseen(result) for result in listing))
     if clause.untested:
         return clause.untested
-    return "no check reported on it" if selected_all else "not selected"
+    return "no check reported on it" if selected_all else "its checks were not selected, or not come to"
 
 
 def _why_unseen(result: CheckResult) -> str:

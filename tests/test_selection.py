@@ -73,6 +73,23 @@ def test_what_a_check_does_knowingly_warns_nobody(run: Run, pytester: pytest.Pyt
     result.stdout.no_fnmatch_line("*goes back to*")
 
 
+THREAD = """
+    @check("L3")
+    def test_with_a_thread(case: Case) -> None:
+        import threading
+        thread = threading.Thread(target=lambda: [][0])
+        thread.start()
+        thread.join()
+"""
+
+
+def test_threads_that_end_in_an_error_do_not_bury_the_verdict(run: Run) -> None:
+    """A server that loses its connections has hundreds; where one matters, the failure tells its last words."""
+    result = run("--rdt-clause=L3", more=THREAD)
+    result.assert_outcomes(passed=1, deselected=2, warnings=0)
+    result.stdout.no_fnmatch_line("*IndexError*")
+
+
 # --- pytest's own options -------------------------------------------------------------------------------------------
 
 

@@ -49,11 +49,11 @@ level 1 of 6, "loads"; in the way of level 4 of 6, "cleans up": G1 broken; G2
 unknown
 transport mine:Mine on local
 
-area              pass     fail  unknown     n.a.
-static               1        -        -        -
-gc                   -        2        1        -
-abort                -        -        1        -
-faults               -        -        1        1
+area              pass     fail  unknown     n.a.  not run
+static               1        -        -        -        -
+gc                   -        2        1        -        -
+abort                -        -        1        -        -
+faults               -        -        1        -        1
 
 G1 MUST broken: 50 cycles left 50 more files in /dev/shm than 5 cycles did.
    contract: The transport uses no more memory after many cycles than after a
@@ -100,6 +100,17 @@ def test_the_headline_has_the_colour_of_the_verdict(results: list[CheckResult], 
     verdict = judged(results)
     reporter = shown(verdict)
     assert reporter.markup[reporter.lines[1]] == {colour, "bold"}
+
+
+def test_who_may_need_a_process_of_its_own_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else dozens of clauses are broken, and none says why: only one of them speaks of instances."""
+    apart = Clause("X2", Area.CONCURRENCY, Level.SHOULD, "Instances are independent.", "doc", "They are not.")
+    monkeypatch.setattr(contract, "CLAUSES", contract.register([*contract.CLAUSES.values(), apart]))
+    dependent = CheckResult("test_two", "local", ("X2",), "broken", ("X2",), (Failure("X2", "No."),))
+    text = shown(judged([*RESULTS, dependent])).text
+    assert "hint" in text and "needs_process=True" in text
+    assert "hint" not in shown(judged([RESULTS[0], dependent])).text, "all else is well"
+    assert "hint" not in shown(judged(RESULTS)).text
 
 
 def test_engines_are_named_once_there_are_several() -> None:

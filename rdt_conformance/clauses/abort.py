@@ -80,7 +80,7 @@ CLAUSES = (
         Level.MUST,
         sentence="abort_transport of one transfer leaves all others undisturbed.",
         source="doc TensorTransportManager.abort_transport; doc TensorTransportManager.can_abort_transport",
-        suffers="One dead actor makes transfers between healthy ones fail.",
+        suffers="One transfer that is given up, as with a dead actor, makes healthy ones fail.",
         why="The abort names one object. Other transfers of the actor, even with the same peer, are healthy.",
         fix="End only the transfers of that object. Where several share a connection, end it and let the others open a "
         "new one, or use one for each transfer.",
@@ -121,7 +121,7 @@ CLAUSES = (
         sentence="The transport carries objects between the same two actors again after an abort, also the same "
         "object.",
         source="ray#56783; doc TensorTransportManager.can_abort_transport",
-        suffers="After one failure two actors can never exchange anything again.",
+        suffers="After one failure two actors can never exchange anything again, or get what is left of it.",
         why="Ray aborts a transfer, not a connection. The next task may use the same reference.",
         fix="Leave no broken connection in a cache: remove it, and connect again when it is needed next. Where both "
         "sides count messages, start both anew.",

@@ -39,7 +39,7 @@ CLAUSES = (
         "one, as an equal tensor, or refuses it.",
         source="doc TensorTransportMetadata; ray#61122; ray#60999; "
         "src nixl_tensor_transport.py extract_tensor_transport_metadata",
-        suffers="A slice or a transposed tensor silently arrives with the contents of its neighbours.",
+        suffers="A slice or a transposed tensor silently arrives with the contents of its neighbours, or not at all.",
         why="A tensor is a window on a storage: offset, shape and strides. Ray passes views on as they are, and only "
         "shape and dtype are in the base metadata.",
         fix="Take tensor.contiguous() before you take bytes or an address, and remember that it copies only if it has "

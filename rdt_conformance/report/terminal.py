@@ -33,6 +33,9 @@ COLOURS: dict[Exit, dict[str, bool]] = {
     Exit.INCONCLUSIVE: {"yellow": True, "bold": True},
 }
 
+_NOT_RUN = "not run"
+"""What becomes of a clause that only another engine can decide."""
+
 Line = tuple[str, dict[str, bool]]
 """Text without its line end, and the markup for the terminal."""
 
@@ -62,6 +65,7 @@ def write(
     terminalreporter.section("rdt-conformance verdict")
     sections: list[Iterable[Line]] = [
         _head(verdict, target, width, replayed),
+        _hint(verdict, width),
         _area_table(verdict),
         _broken(verdict, Level.MUST, "red", width),
         _broken(verdict, Level.SHOULD, "yellow", width),
@@ -96,6 +100,18 @@ def _head(verdict: Verdict, target: Target, width: int, replayed: bool) -> Itera
             yield from _plain(paragraph("fits Ray", f"{fact.value} [{fact.learnt_from}]", width))
 
 
+def _hint(verdict: Verdict, width: int) -> Iterator[Line]:
+    """What may be behind all the failures of a transport that needs a process of its own."""
+    on_local = {row.clause.id: row for row in verdict.clauses if row.engine == "local" and row.status is Status.FAIL}
+    if "X2" in on_local and any(row.clause.level is Level.MUST for row in on_local.values()):
+        text = (
+            "two instances in one process get into each other's way (X2), and on local all actors are in one process: "
+            "if yours needs one of its own, which Ray gives it, say needs_process=True in a TransportProfile "
+            "(docs/running.md), and see what is left"
+        )
+        yield from _plain(paragraph("hint:", text, width), yellow=True)
+
+
 def _level(verdict: Verdict) -> str:
     """The rung reached and what keeps the transport from the next one."""
     reached = f"level {verdict.level}" if verdict.level else "no level reached"
@@ -110,10 +126,17 @@ def _level(verdict: Verdict) -> str:
 
 def _area_table(verdict: Verdict) -> Iterator[Line]:
     """How the clauses of each area fared; one that ran on several engines counts once, with its worst status."""
-    statuses = {area: Counter[Status]() for area in Area}
+    statuses = {area: Counter[Status | str]() for area in Area}
     for rows in verdict.by_clause().values():
-        statuses[rows[0].clause.area][worst(rows)] += 1
-    columns = {Status.PASS: "pass", Status.FAIL: "fail", Status.UNKNOWN: "unknown", Status.NOT_APPLICABLE: "n.a."}
+        statuses[rows[0].clause.area][_NOT_RUN if all(row.elsewhere for row in rows) else worst(rows)] += 1
+    columns: dict[Status | str, str] = {
+        Status.PASS: "pass",
+        Status.FAIL: "fail",
+        Status.UNKNOWN: "unknown",
+        Status.NOT_APPLICABLE: "n.a.",
+    }
+    if any(counter[_NOT_RUN] for counter in statuses.values()):
+        columns[_NOT_RUN] = _NOT_RUN
     if verdict.deviations:
         columns[Status.DEVIATION] = "listed"
     yield "area         " + "".join(f"{title:>9}" for title in columns.values()), {"bold": True}
