@@ -70,14 +70,14 @@ def test_of_a_long_history_what_became_of_the_object_is_shown_wherever_it_was() 
     steps = [Step(number, number, "a", "main", "call", name, ended=number + 0.5) for number, name in names.items()]
     drawn = diagram.draw(steps, 97)
     shown = [row.step.number if row.step else f"{row.left_out} left out" for row in drawn.rows]
-    assert shown == ["2 left out", 3, "46 left out", 50, "9 left out", *range(60, 98), "3 left out"]
+    assert shown == ["2 left out", 3, "46 left out", 50, "34 left out", *range(85, 98), "3 left out"]
     assert "… 46 steps left out" in "\n".join(diagram.as_text(drawn))
 
 
 def test_of_a_long_history_what_went_on_when_it_failed_is_shown() -> None:
     stuck = Step(1, 1, "b", "main", "send_multiple_tensors()", "x")
     steps = [stuck, *(Step(n, n, "a", "main", "call", f"o{n}", ended=n + 0.5) for n in range(2, 101))]
-    assert [row.step.number for row in diagram.draw(steps, 100).rows if row.step] == [1, *range(62, 101)]
+    assert [row.step.number for row in diagram.draw(steps, 100).rows if row.step] == [1, *range(88, 101)]
 
 
 def test_a_step_that_came_to_be_known_late_does_not_upset_the_order() -> None:
@@ -105,6 +105,17 @@ LAST = Step(6, 0.6, "driver", "main", "garbage_collect", "x", 0.7, "ok")
 def test_the_step_that_the_failure_speaks_of_is_marked(happened: str, stacks: str, marked: int | None) -> None:
     failure = Failure("D1", happened, history=(RAISED, STUCK, OTHER, LAST), stacks=stacks)
     assert diagram.failing_step(failure) == marked
+
+
+def test_of_many_waits_the_one_is_marked_that_the_failure_speaks_of() -> None:
+    """It speaks of tensors that have arrived as well."""
+    waits = [
+        Step(n, n, "sink", "main", f"wait_fetch_complete(timeout={seconds})", f"o{n}", n + 0.5)
+        for n, seconds in enumerate(("0", "0.01", "-1"))
+    ]
+    for seconds, number in (("0", 0), ("0.01", 1)):
+        told = f"a wait with a timeout of {seconds} s brought the tensors late; once they have arrived, it is quick"
+        assert diagram.failing_step(Failure("F2", told, history=tuple(waits))) == number
 
 
 def test_without_a_history_nothing_is_marked() -> None:

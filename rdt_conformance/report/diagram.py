@@ -36,6 +36,7 @@ _DULL = ("extract_tensor_transport_metadata", "get_communicator_metadata", "acto
 """Their results are of the same type every time."""
 _ARRIVING = ("recv_multiple_tensors", "fetch_multiple_tensors")
 _OF_DATA = re.compile(r"\b(arrived|received)\b")
+_OF_A_WAIT = re.compile(r"\btimeout of ([\d.]+) s\b")
 _LANES = ("main", "_ray_system", "_ray_system_error")
 """Ray's, in this order; others come after them."""
 
@@ -116,7 +117,7 @@ def draw(history: Sequence[Step], marked: int | None = None) -> Diagram:
 
 
 def failing_step(failure: Failure) -> int | None:
-    """The number of the step at which a failure was seen, if it speaks of one: that raised, is stuck, or brought data.
+    """The number of the step at which a failure was seen, if it speaks of one that raised, is stuck or brought data.
 
     Nobody can say which step it was that left files behind, for one.
     """
@@ -124,8 +125,10 @@ def failing_step(failure: Failure) -> int | None:
     raised = [step for step in history if step.outcome.startswith("raised") and step.outcome in told]
     stuck = [step for step in history if step.ended is None and f"on {step.process} " in told]
     named = [step for step in stuck if told.startswith(f"{call(step).partition('(')[0].split()[0]} on ")]
+    waits = [f"wait_fetch_complete(timeout={seconds})" for seconds in _OF_A_WAIT.findall(told)]
+    waited = [step for step in history if step.what in waits]
     arrived = [step for step in history if _OF_DATA.search(told) and _name(step) in _ROLES["destination"]]
-    candidates = raised or (failure.stacks and (named or stuck)) or arrived
+    candidates = raised or (failure.stacks and (named or stuck)) or waited or arrived
     return candidates[-1].number if candidates else None
 
 

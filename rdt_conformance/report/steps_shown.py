@@ -11,6 +11,8 @@ MOST = 40
 """A longer history is shown in part."""
 _OF_ITS_OBJECT = 20
 """So many steps of the object in question are shown at most, the last ones: some objects live through hundreds."""
+_BEFORE = 12
+"""So many others are shown that came just before."""
 _FIRST = 10
 """So many steps of the beginning are shown if nobody can say at which step the failure was seen."""
 
@@ -27,7 +29,7 @@ def steps_shown(history: Sequence[Step], marked: int | None = None) -> list[Step
     """
     if len(history) <= MOST:
         return list(history)
-    kept = set(list(dict.fromkeys(_by_weight(history, marked)))[:MOST])
+    kept = set(list(dict.fromkeys(_that_matter(history, marked)))[:MOST])
     shown: list[Step | int] = []
     for is_kept, steps in groupby(range(len(history)), kept.__contains__):
         positions = list(steps)
@@ -35,8 +37,8 @@ def steps_shown(history: Sequence[Step], marked: int | None = None) -> list[Step
     return shown
 
 
-def _by_weight(history: Sequence[Step], marked: int | None) -> Iterator[int]:
-    """Positions of steps, those that matter most first."""
+def _that_matter(history: Sequence[Step], marked: int | None) -> Iterator[int]:
+    """Positions of steps, those first that matter most."""
     seen = next((place for place, step in enumerate(history) if step.number == marked), None)
     if seen is None:
         yield from range(_FIRST)
@@ -48,8 +50,7 @@ def _by_weight(history: Sequence[Step], marked: int | None) -> Iterator[int]:
     if failing.obj_id:
         yield from [place for place in backwards if history[place].obj_id == failing.obj_id][:_OF_ITS_OBJECT]
     yield from (place for place in backwards if _meet(history[place], failing))
-    yield from reversed(range(seen))
-    yield from range(seen, len(history))
+    yield from reversed(range(max(0, seen - _BEFORE), seen))
 
 
 def _meet(step: Step, other: Step) -> bool:
