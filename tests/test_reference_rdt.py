@@ -103,6 +103,20 @@ def test_tensors_come_out_of_any_structure_and_back_in(world: World) -> None:
     assert "1 tensor)" in extract.what, "the same tensor twice travels once"
 
 
+@pytest.mark.parametrize(("transport", "told"), [(SocketPullTransport, 1), (InlineTransport, 0)])
+def test_the_drop_of_a_request_that_may_do_something_then_is_told(transport: type, told: int) -> None:
+    world = world_of(transport)
+    (source, destination), obj_id = world.actors(2), world.new_object_id()
+    tensors = source.build(PAYLOAD, "cpu")
+    metadata = source.extract(obj_id, tensors).result(10)
+    comm = destination.communicator(None, None).result(10)
+    destination.fetch(obj_id, metadata, comm).result(10).drop()
+    assert len(calls(world, "drop of the request")) == told
+    source.collect(obj_id, metadata, tensors).result(10)
+    assert world.reset()
+    world.close()
+
+
 def test_an_object_without_tensors_is_fine(world: World) -> None:
     source, destination = world.actors(2)
     empty = KIND.simple(0, 0)

@@ -175,7 +175,13 @@ class Bench:
             self._discard(world)
 
     def adopt(self, world: World) -> None:
-        """Have the next example in a clean world that was made for something else, in which all actors were used."""
+        """Have the next example in a clean world that was made for something else, in which all actors were used.
+
+        Where worlds cost nothing it has one of its own.
+        """
+        if not self._engine.keeps_worlds:
+            self._discard(world)
+            return
         self._forget()
         world.first_use = self._first_use()
         self._world = world

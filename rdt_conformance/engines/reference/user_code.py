@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rdt_conformance.engines.reference.context import current_lane
+
 if TYPE_CHECKING:
     from rdt_conformance.engines.reference.refs import Ref
     from rdt_conformance.engines.reference.worker import Worker
     from rdt_conformance.payloads.base import Payload
+
+DROP = "drop of the request"
+"""What a history calls it, which is no call of the interface but may do as much."""
 
 
 def build(worker: Worker, payload: Payload, device: str) -> list[Any]:
@@ -66,8 +71,12 @@ def build_and_keep(worker: Worker, function: Callable[..., Any], args: tuple[Any
 
 
 def forget(worker: Worker, key: int) -> None:
-    """Drop a kept value."""
-    worker.held.pop(key, None)
+    """Drop a kept value. If that is a request which ends its transfer then, the history tells of it."""
+    value = worker.held.pop(key, None)
+    if hasattr(type(value), "__del__") and (obj_id := getattr(value, "obj_id", "")):
+        with worker.history.record(worker.name, current_lane().value, DROP, obj_id) as event:
+            del value
+            event.outcome = "ok"
 
 
 def nothing(worker: Worker) -> None:
