@@ -313,6 +313,7 @@ def test_a_difference_is_no_fault_of_the_transport(monkeypatch: pytest.MonkeyPat
     assert (same.outcome, same.facts["fidelity programs"], same.facts["fidelity differences"]) == ("passed", 6, 0)
     monkeypatch.setattr("rdt_conformance.fidelity.study.differences", lambda *_: ["it rains here only"])
     different = run_check(bench, "test_the_reference_does_what_ray_does")
+    bench.close()
     assert different.outcome == "error" and "differs: it rains here only" in different.reason
     verdict = judge([different], target, ["ray"], selected_all=True)
     assert verdict.exit_status is Exit.HARNESS_ERROR

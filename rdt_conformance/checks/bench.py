@@ -170,6 +170,7 @@ class Bench:
     def release(self, world: World, *, again: bool) -> None:
         """Give a world back. `again`: it is as clean as it was, and the next example may have it."""
         if again:
+            self._forget()  # one that was adopted meanwhile, as some checks find out late what is carried
             self._world = world
         else:
             self._discard(world)
@@ -177,9 +178,9 @@ class Bench:
     def adopt(self, world: World) -> None:
         """Have the next example in a clean world that was made for something else, in which all actors were used.
 
-        Where worlds cost nothing it has one of its own.
+        Where worlds cost nothing it has one of its own, and so has a soak.
         """
-        if not self._engine.keeps_worlds:
+        if not self._engine.keeps_worlds or self.profile == SOAK:
             self._discard(world)
             return
         self._forget()
