@@ -69,7 +69,7 @@ def put_in(source: str, block: str) -> str:
     """
     new, lines = dict(named(block)), source.splitlines()
     imports = [line for line in block.splitlines() if line.startswith("import ")]
-    for name, (first, end) in sorted(named(source), key=lambda found: -found[1][0]):
+    for name, (first, end) in reversed(list(named(source))):
         if name in new:
             start, stop = new.pop(name)
             lines[first:end] = block.splitlines()[start:stop]

@@ -128,7 +128,7 @@ def _area_table(verdict: Verdict) -> Iterator[Line]:
     """How the clauses of each area fared; one that ran on several engines counts once, with its worst status."""
     statuses = {area: Counter[Status | str]() for area in Area}
     for rows in verdict.by_clause().values():
-        statuses[rows[0].clause.area][_NOT_RUN if all(row.elsewhere for row in rows) else worst(rows)] += 1
+        statuses[rows[0].clause.area][_NOT_RUN if _is_for_others(rows) else worst(rows)] += 1
     columns: dict[Status | str, str] = {
         Status.PASS: "pass",
         Status.FAIL: "fail",
@@ -144,6 +144,11 @@ def _area_table(verdict: Verdict) -> Iterator[Line]:
         if counter:
             numbers = "".join(f"{counter[status] or '-':>9}" for status in columns)
             yield f"{area.value:<13}{numbers}", {"red": counter[Status.FAIL] > 0}
+
+
+def _is_for_others(rows: Sequence[ClauseResult]) -> bool:
+    """Whether only engines that were not asked for can decide a clause."""
+    return all(row.elsewhere for row in rows)
 
 
 def _broken(verdict: Verdict, level: Level, colour: str, width: int) -> Iterator[Line]:
@@ -235,7 +240,7 @@ def _harness_errors(verdict: Verdict, width: int) -> Iterator[Line]:
 def _unknown(verdict: Verdict, width: int) -> Iterator[Line]:
     """The clauses nobody can speak for, grouped by the reason; only the first group stands against the transport."""
     unknown = [result for result in verdict.clauses if result.status is Status.UNKNOWN]
-    elsewhere = [rows[0] for rows in verdict.by_clause().values() if all(row.elsewhere for row in rows)]
+    elsewhere = [rows[0] for rows in verdict.by_clause().values() if _is_for_others(rows)]
     for title, group in (
         ("unknown:", [result for result in unknown if not result.excused]),
         ("not tested, for the reasons in the register:", [result for result in unknown if result.clause.untested]),

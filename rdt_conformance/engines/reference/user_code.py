@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from rdt_conformance.engines.reference.worker import Worker
     from rdt_conformance.payloads.base import Payload
 
-DROP = "drop of the request"
-"""What a history calls it, which is no call of the interface but may do as much."""
-
 
 def build(worker: Worker, payload: Payload, device: str) -> list[Any]:
     """A task that makes tensors and returns them."""
@@ -74,7 +71,7 @@ def forget(worker: Worker, key: int) -> None:
     """Drop a kept value. If that is a request which ends its transfer then, the history tells of it."""
     value = worker.held.pop(key, None)
     if hasattr(type(value), "__del__") and (obj_id := getattr(value, "obj_id", "")):
-        with worker.history.record(worker.name, current_lane().value, DROP, obj_id) as event:
+        with worker.history.record(worker.name, current_lane().value, "drop of the request", obj_id) as event:
             del value
             event.outcome = "ok"
 
