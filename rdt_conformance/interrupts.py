@@ -2,7 +2,7 @@
 
 Python raises KeyboardInterrupt wherever the main thread happens to be. Inside a finalizer, such as that of a reference
 or of a transport's request, the exception is only printed, and the run would go on. So the key press is remembered, and
-whoever comes by next ends the run.
+whoever comes by next ends the run. "Wherever" also means between two lines, which is more than pytest can print.
 """
 
 from __future__ import annotations
@@ -36,6 +36,22 @@ def check() -> None:
     """
     if _pressed.is_set():
         raise KeyboardInterrupt
+
+
+def drop_unnumbered(error: BaseException | None) -> None:
+    """Take the places that have no line number out of a traceback.
+
+    What a signal's handler raises may come from code that Python made up by itself, such as the end of a ``with``.
+    pytest takes each place to have a line, and breaks over one that has none instead of ending the run.
+    """
+    while error is not None:
+        place = error.__traceback__
+        while place is not None:
+            following = place.tb_next
+            while following is not None and following.tb_lineno is None:
+                following = following.tb_next
+            place.tb_next = place = following
+        error = error.__cause__ or error.__context__
 
 
 def _remember(number: int, frame: FrameType | None) -> None:

@@ -245,11 +245,17 @@ class Session:
             assert isinstance(bench, Bench), bench
             bench.record = lambda result: attach(item, result)
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Let pytest end a run that was interrupted between two lines."""
+        interrupts.drop_unnumbered(excinfo.value)
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[Any]:
         """Tell a broken clause in words instead of a traceback, and let no check go missing."""
-        report: pytest.TestReport = yield
         error = call.excinfo.value if call.excinfo else None
+        interrupts.drop_unnumbered(error)  # pytest-timeout raises from a signal too
+        report: pytest.TestReport = yield
         if isinstance(error, CheckBroken):
             report.longrepr = str(error)
             self._excuse(item, report)

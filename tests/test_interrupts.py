@@ -35,3 +35,21 @@ def test_forgotten_by_the_next_run() -> None:
         os.kill(os.getpid(), signal.SIGINT)
     with interrupts.heeded():
         interrupts.check()
+
+
+@pytest.mark.parametrize("raised", ["KeyboardInterrupt", "ValueError"])
+def test_between_two_lines(raised: str, pytester: pytest.Pytester) -> None:
+    file = pytester.makepyfile(
+        f"""
+        def test_it():
+            raises = compile("raise {raised}('cut short')", "nowhere", "exec")
+            without_location = 0x80 | 15 << 3 | 7  # an entry of the table of lines, for eight instructions
+            exec(raises.replace(co_linetable=bytes([without_location] * len(raises.co_code))))
+        """
+    )
+    result = pytester.runpytest_subprocess("--transport=inline", file)
+    assert result.ret == (
+        pytest.ExitCode.INTERRUPTED if raised == "KeyboardInterrupt" else pytest.ExitCode.TESTS_FAILED
+    )
+    assert "Traceback" not in result.stdout.str() + result.stderr.str()
+    result.stdout.re_match_lines([f".*(1 failed|{raised})"])
