@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+import pytest
+
 _pressed = threading.Event()
 
 
@@ -36,6 +38,17 @@ def check() -> None:
     """
     if _pressed.is_set():
         raise KeyboardInterrupt
+
+
+def pytest_runtest_logstart() -> None:
+    """Begin no test after Ctrl-C."""
+    check()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_keyboard_interrupt(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+    """Let pytest end a run that was interrupted between two lines."""
+    drop_unnumbered(excinfo.value)
 
 
 def drop_unnumbered(error: BaseException | None) -> None:

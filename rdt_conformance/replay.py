@@ -33,7 +33,7 @@ class Replay:
         profile: how much it might try.
         seed: of the run.
         choices: what Hypothesis chose, as it encodes a failure; empty if there was nothing to choose.
-        versions: of the packages on which the meaning of the choices and what happens depend.
+        depends_on: the transport, and the packages on whose versions the meaning of the choices depends.
     """
 
     check: str
@@ -42,11 +42,11 @@ class Replay:
     profile: str
     seed: int
     choices: str
-    versions: dict[str, str]
+    depends_on: dict[str, str]
 
     def encode(self) -> str:
         """The token: letters, digits, ``-`` and ``_`` only."""
-        told = [self.check, self.engine, self.nodes, self.profile, self.seed, self.choices, self.versions]
+        told = [self.check, self.engine, self.nodes, self.profile, self.seed, self.choices, self.depends_on]
         packed = zlib.compress(json.dumps(told, separators=(",", ":")).encode(), 9)
         return _FORMAT + base64.urlsafe_b64encode(packed).decode().rstrip("=")
 
@@ -63,18 +63,18 @@ class Replay:
             raise ReplayProblem("no token is as long as this")
         told = _unpack(token[len(_FORMAT) :])
         match told:
-            case [str(check), str(engine), int(nodes), str(profile), int(seed), str(choices), dict(versions)] if all(
-                isinstance(version, str) for version in versions.values()
+            case [str(check), str(engine), int(nodes), str(profile), int(seed), str(choices), dict(depends_on)] if all(
+                isinstance(said, str) for said in depends_on.values()
             ):
-                return cls(check, engine, nodes, profile, seed, choices, versions)
+                return cls(check, engine, nodes, profile, seed, choices, depends_on)
         raise ReplayProblem("the token was damaged on its way: copy all of it")
 
-    def differing(self, versions: dict[str, str]) -> list[str]:
-        """Which of its versions are others here, in words."""
+    def differing(self, here: dict[str, str]) -> list[str]:
+        """What it depends on and is another here, in words."""
         return [
-            f"{name} {version} then, {versions.get(name, 'none')} now"
-            for name, version in self.versions.items()
-            if versions.get(name) != version
+            f"{name} {then} then, {here.get(name, 'none')} now"
+            for name, then in self.depends_on.items()
+            if here.get(name) != then
         ]
 
 

@@ -102,10 +102,11 @@ class Session:
         self._exit_status = 0
 
     def register(self) -> None:
-        """Make the hooks of this object and the fixtures of this module known to pytest."""
+        """Make the hooks of this object and of other modules known to pytest."""
         self._config.stash[BENCH_OF] = self.bench
         self._config.pluginmanager.register(self, "rdt_conformance_session")
         self._config.pluginmanager.register(suite_module, "rdt_conformance_fixtures")
+        self._config.pluginmanager.register(interrupts, "rdt_conformance_interrupts")
         self._benchmarks.register()
 
     # --- before the run -------------------------------------------------------------------------------------------
@@ -136,7 +137,7 @@ class Session:
         replay = self._settings.replay
         if replay is None:
             return []
-        differing = replay.differing(versions())
+        differing = replay.differing(self.target.depends_on())
         others = f"; NOT the same as when it was recorded: {', '.join(differing)}" if differing else ""
         return [f"rdt replay: one example of {replay.check}{others}"]
 
@@ -174,6 +175,7 @@ class Session:
                 alone=alone,
                 minutes=self._settings.minutes,
                 later=engine != self._engines_of_run[0],
+                checks=self._selected[engine],
             )
             self._bench.replay = self._settings.replay
         return self._bench
@@ -233,10 +235,6 @@ class Session:
         reporter.ensure_newline()
         reporter.write_line(f"rdt engine {self._shown}: {self._selected[self._shown]} checks")
 
-    def pytest_runtest_logstart(self) -> None:
-        """Begin no test after Ctrl-C."""
-        interrupts.check()
-
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> None:
         """Attach the result of a check to its test."""
@@ -245,16 +243,11 @@ class Session:
             assert isinstance(bench, Bench), bench
             bench.record = lambda result: attach(item, result)
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        """Let pytest end a run that was interrupted between two lines."""
-        interrupts.drop_unnumbered(excinfo.value)
-
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[Any]:
         """Tell a broken clause in words instead of a traceback, and let no check go missing."""
         error = call.excinfo.value if call.excinfo else None
-        interrupts.drop_unnumbered(error)  # pytest-timeout raises from a signal too
+        interrupts.drop_unnumbered(error)  # pytest-timeout also raises from a signal
         report: pytest.TestReport = yield
         if isinstance(error, CheckBroken):
             report.longrepr = str(error)

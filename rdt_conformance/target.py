@@ -12,6 +12,7 @@ from rdt_conformance import author, locate
 from rdt_conformance.capabilities import Capabilities
 from rdt_conformance.contract import Clause
 from rdt_conformance.data_types import data_type_of
+from rdt_conformance.environment import versions
 from rdt_conformance.facts import Fact, type_name
 from rdt_conformance.locate import TargetProblem
 from rdt_conformance.options import DEVICES
@@ -58,6 +59,11 @@ class Target:
     nodes: int = 1
     """Over how many nodes the run spreads its actors."""
     own_kind: ValueKind | None = None
+
+    def depends_on(self) -> dict[str, str]:
+        """What has to be the same for an example to be the same again: the class and the packages' versions."""
+        return {"transport": type_name(self.transport_class)} | versions()
+
     """What its author tells about the data type."""
 
     @functools.cached_property

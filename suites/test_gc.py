@@ -23,8 +23,8 @@ from rdt_conformance.payloads import Payload
 
 NBYTES = 64 << 10
 """Size of the objects whose leaks are looked for: large enough to be seen in the memory of the process."""
-NBYTES_BETWEEN_PROCESSES = 512 << 10
-"""The same where Ray itself keeps some ten kilobytes of every object for a while."""
+NBYTES_BETWEEN_PROCESSES = 2 << 20
+"""The same where Ray itself, and the allocators of several processes, take up some megabytes in the first cycles."""
 PROMPT = 1.0
 """Seconds in which a transport frees a small object at least once in three times, on any machine."""
 LARGE = 16 << 20

@@ -18,7 +18,7 @@ from rdt_conformance.payloads.base import Payload, Recipe, Refusable
 from rdt_conformance.payloads.watching import Fingerprint, Lifetimes
 from rdt_conformance.words import listed
 
-_SOME = 3
+_SOME = 6
 """Every so many payloads are tried where not all are."""
 A_WHILE = 10.0
 """Seconds in which some cycles can be run and counted wherever the processes are."""

@@ -100,6 +100,7 @@ def test_a_forged_report_is_found_out(
     [
         ("", "empty; no run finished writing it"),
         ("{}", "not a report of rdt-conformance"),
+        ("<!doctype html>\n<html>", "the page of a report; name the report.json beside it"),
         ("GIF89a", "cut off or damaged at line 1; run the suite again"),
         ('{"header": {"format": "rdt-conformance-report", "version": 0}}', "format 0, written by rdt-conformance "),
     ],

@@ -67,9 +67,12 @@ def test_a_failure_that_does_not_come_back_is_no_pass(tmp_path: Path) -> None:
     assert "the failure did not come back in 20 tries" in run.printed
 
 
-def test_other_versions_are_said(tmp_path: Path) -> None:
-    token = Replay(CHECK, "local", 1, "quick", 1, "AA==", versions() | {"ray": "1.0"}).encode()
-    assert f"NOT the same as when it was recorded: ray 1.0 then, {versions()['ray']} now" in (
+@pytest.mark.parametrize(
+    ("name", "here"), [("ray", versions()["ray"]), ("transport", "reference_transports.inline.InlineTransport")]
+)
+def test_what_is_another_is_said(name: str, here: str, tmp_path: Path) -> None:
+    token = Replay(CHECK, "local", 1, "quick", 1, "AA==", versions() | {name: "1.0"}).encode()
+    assert f"NOT the same as when it was recorded: {name} 1.0 then, {here} now" in (
         run_suite_forked(tmp_path, "inline", f"--rdt-replay={token}").printed
     )
 

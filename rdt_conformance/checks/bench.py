@@ -12,11 +12,11 @@ from hypothesis.core import encode_failure
 
 from rdt_conformance.checks.budget import PROFILES, Budget
 from rdt_conformance.checks.carries import Carries, find_out
+from rdt_conformance.checks.pace import Pace
 from rdt_conformance.engines.base import Patience, Spread
 from rdt_conformance.engines.reference.registry import Registration
 from rdt_conformance.engines.reference.worker import AS_IN_RAY, Settings
 from rdt_conformance.engines.world import World
-from rdt_conformance.environment import versions
 from rdt_conformance.file_limit import allow_many_files
 from rdt_conformance.options import MINUTES, SOAK
 from rdt_conformance.replay import Replay
@@ -45,6 +45,7 @@ class Bench:
         alone: only this one check runs, to replay it: time limits are lifted, so that a slower machine gets as far.
         minutes: how long a soak works.
         later: another engine of this run has gone before, on which every kind of payload was tried.
+        checks: how many of them will run.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Bench:
         alone: bool = False,
         minutes: float = MINUTES,
         later: bool = False,
+        checks: int = 1,
     ) -> None:
         allow_many_files()
         self.target = target
@@ -69,6 +71,7 @@ class Bench:
         self.every_kind = not later or profile == "thorough"
         """Whether what goes through all kinds of payload leaves none out: with processes that takes seconds."""
         self.budget: Budget = PROFILES[profile] if engine == "local" else PROFILES[profile].for_processes()
+        self.pace = Pace(checks, self.budget.all_seconds)
         self.kind = target.payload_kind
         self.devices: tuple[str, ...] = target.devices.value
         """The types of device whose memory is sent."""
@@ -140,7 +143,7 @@ class Bench:
         ]
         asked += [f" --rdt-minutes={self.minutes:g}"] if self.profile == SOAK else []
         encoded = encode_failure(choices).decode()
-        token = Replay(check, self.engine, target.nodes, self.profile, self.seed, encoded, versions())
+        token = Replay(check, self.engine, target.nodes, self.profile, self.seed, encoded, target.depends_on())
         return f"pytest --transport={shlex.quote(target.spec)}{''.join(asked)} --rdt-replay={token.encode()}"
 
     def new_world(self, settings: Settings = AS_IN_RAY, *, used: bool = True, spread: Spread | None = None) -> World:

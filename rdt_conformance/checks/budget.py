@@ -23,6 +23,7 @@ class Budget:
         many_tensors: the largest number of tensors in one object.
         most_actors: the largest number of actors in one example.
         least: inputs to try at least.
+        all_seconds: what all checks of a run on one engine should take together; see `Pace`.
     """
 
     examples: int
@@ -33,6 +34,7 @@ class Budget:
     suspicion_seconds: float
     big_bytes: int
     many_tensors: int
+    all_seconds: float
     most_actors: int = 7
     least: int = 2
 
@@ -42,6 +44,7 @@ class Budget:
             self,
             seconds=self.seconds / 4,
             shrink_seconds=self.shrink_seconds * 2,
+            all_seconds=self.all_seconds * 1.2,
             cycles=max(3, self.cycles // 5),
             most_cycles=self.most_cycles // 4,
             most_actors=4,
@@ -58,6 +61,7 @@ PROFILES = {
         suspicion_seconds=20,
         big_bytes=8 << 20,
         many_tensors=1_000,
+        all_seconds=30,
     ),
     "standard": Budget(
         examples=300,
@@ -68,6 +72,7 @@ PROFILES = {
         suspicion_seconds=60,
         big_bytes=64 << 20,
         many_tensors=10_000,
+        all_seconds=60,
     ),
     "thorough": Budget(
         examples=5_000,
@@ -78,6 +83,7 @@ PROFILES = {
         suspicion_seconds=300,
         big_bytes=(4 << 30) + (1 << 20),
         many_tensors=10_000,
+        all_seconds=750,
     ),
 }
 PROFILES[SOAK] = PROFILES["standard"]

@@ -62,6 +62,8 @@ class Examination:
         self._budget = bench.budget
         self._carries = bench.carries if spec.sends else Carries()  # found out before the clock runs
         self._watch = Stopwatch(cores=bench.engine == "local")
+        # What waits for a situation to come up has its whole time: without it nothing would be known.
+        self._share = 1.0 if spec.situational else bench.pace.share()
         self._examples = 0
         self._witnessed: set[str] = set()
         self._completed = False
@@ -86,6 +88,7 @@ class Examination:
         else:
             flaky = self._search()
         self._bench.refresh()
+        self._bench.pace.took(self._watch.passed())
         failures = list(self._advice.values())
         if self._failure is not None:
             failures.insert(0, replace(self._failure, flaky=flaky, twin=self._twin(self._failure)))
@@ -315,7 +318,7 @@ class Examination:
             raise broken(clause, f"the process of {' and of '.join(died)} {happened}, and nobody had ended it")
 
     def _out_of_time(self) -> bool:
-        limit = self._budget.seconds * max(self._spec.tries, 20 if self._bench.alone else 1)
+        limit = self._budget.seconds * self._share * max(self._spec.tries, 20 if self._bench.alone else 1)
         least = _LEAST_ORDERS if self._spec.interleaves else self._budget.least * len(self._bench.devices)
         return self._examples >= least and self._watch.had(limit)
 

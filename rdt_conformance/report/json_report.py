@@ -118,6 +118,8 @@ def read(path: Path) -> dict[str, Any]:
     try:
         document = json.loads(text)
     except json.JSONDecodeError as error:
+        if text.lstrip().startswith("<"):
+            raise ReportProblem(f"{path}: the page of a report; name the report.json beside it") from error
         raise ReportProblem(f"{path}: cut off or damaged at line {error.lineno}; run the suite again") from error
     except (ValueError, RecursionError) as error:
         raise ReportProblem(f"{path}: not a report of rdt-conformance, it holds what none would") from error

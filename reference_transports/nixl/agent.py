@@ -210,6 +210,7 @@ class Agent:
         self._numbers = itertools.count(1)
         self._retired = _RetiredSections()
         self._cells: list[Cell] = []
+        self._unused_cells: Iterator[Cell] = iter(())
         self._peers: OrderedDict[str, _Peer] = OrderedDict()  # the least recently used first
 
     def register(self, regions: Sequence[tuple[int, int]], device: str) -> Registration:
@@ -244,9 +245,13 @@ class Agent:
     def take_cell(self) -> Cell:
         """A cell that nobody else uses."""
         with self._lock:
-            if not self._cells:
-                self._cells += self._more_cells()
-            return self._cells.pop()
+            if self._cells:
+                return self._cells.pop()
+            cell = next(self._unused_cells, None)
+            if cell is None:
+                self._unused_cells = self._more_cells()
+                cell = next(self._unused_cells)
+            return cell
 
     def give_cell(self, cell: Cell) -> None:
         """Wipe the cell, for anybody to use."""
@@ -254,14 +259,15 @@ class Agent:
         with self._lock:
             self._cells.append(cell)
 
-    def _more_cells(self) -> list[Cell]:
+    def _more_cells(self) -> Iterator[Cell]:
+        """Cells of newly registered memory, each made when it is asked for: most processes need few."""
         memory = np.zeros((_CELLS, CELL_BYTES), np.uint8)  # kept by the cells' views
         registration = self.register([(memory.ctypes.data, memory.nbytes)], "cpu")  # for good
         section = registration.describe(introduce=True)
         tables = np.repeat(registration.table, _CELLS, axis=0)
         tables[:, 0] += np.arange(0, memory.nbytes, CELL_BYTES)
         tables[:, 1] = CELL_BYTES
-        return [Cell(view, table[np.newaxis], section) for view, table in zip(memory, tables, strict=True)]
+        return (Cell(view, table[np.newaxis], section) for view, table in zip(memory, tables, strict=True))
 
     @contextmanager
     def connected(self, name: str, sections: Sequence[bytes]) -> Iterator[Paces]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -47,8 +48,9 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Registration]]:
 
     def making_cells(self: Agent) -> Any:  # for good
         cells = more_cells(self)
-        objects[:] = [each for each in objects if each.table[0, 0] != cells[0].table[0, 0]]
-        return cells
+        first = next(cells)
+        objects[:] = [each for each in objects if each.table[0, 0] != first.table[0, 0]]
+        return itertools.chain([first], cells)
 
     monkeypatch.setattr(Registration, "__init__", registering)
     monkeypatch.setattr(Agent, "_more_cells", making_cells)
