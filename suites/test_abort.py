@@ -231,13 +231,15 @@ def test_aborted_transfers_add_up_to_nothing(case: Case) -> None:
         expect_no_growth(case, cycle, "A7", payload_bytes=most, control=complete)
 
 
-@check("A8", situational=("A8",))
+@check("A8", situational=("A8",), tries=3)
 def test_the_same_actors_transfer_again_after_an_abort(case: Case) -> None:
     source, destination = case.actors(2)
     way = case.draw(st.sampled_from(_ways(case, sends=True)), "to be aborted")
     times = case.draw(st.integers(1, 3), "aborted transfers")
-    for attempt in attempts(case, source, destination, way):
-        interrupted = attempt.is_interrupted()
+    tensors = case.draw(st.sampled_from([1, 3, 40]), "tensors")
+    share = case.draw(st.sampled_from([0.0, 0.4, 0.7]), "aborted after such a part of its time")
+    for attempt in attempts(case, source, destination, way, tensors=tensors):
+        interrupted = attempt.is_interrupted(after=share)
         for _ in range(times - 1):
             following = attempt.sibling(destination, way, same_object=False)
             following.is_interrupted()

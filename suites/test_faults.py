@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import time
+from collections.abc import Callable
 
 from hypothesis import strategies as st
 
 from rdt_conformance.checks import Case, check
 from rdt_conformance.checks.damage import damaged, foreign, metadata_of, replace_metadata
+from rdt_conformance.checks.leaks import expect_no_growth
 from rdt_conformance.engines.base import Pending
 from rdt_conformance.engines.rdt import Ref
 from rdt_conformance.engines.world import Held, Process
@@ -16,6 +19,10 @@ ARGUMENT = "as the argument of a task"
 GET = "by a get"
 A_WHILE = 1.0
 """Seconds in which the frees of objects are over that may have been damaged, or it is not waited for them."""
+FEW = 20
+"""Objects of a dead source that are fetched in turn."""
+SOON = 0.5
+"""Seconds after which a fetch that fails takes too long to be repeated."""
 
 
 @check("R4", situational=("R4",))
@@ -60,6 +67,45 @@ def test_transfer_that_the_source_cannot_serve_ends(case: Case) -> None:
     _leave_other_half(case)
 
 
+@check("R10")
+def test_failed_fetches_add_up_to_nothing(case: Case) -> None:
+    """Of objects that were freed, and from an actor that was killed; what does not fail, or not soon, is left out."""
+    source, dying, destination = case.actors(3)
+    payload = case.payload(256 << 10)
+
+    def share(process: Process) -> tuple[str, bytes, Held]:
+        tensors = process.build(payload, case.bench.device)
+        return *case.described(process, tensors), tensors
+
+    def fails(obj_id: str, metadata: bytes) -> bool:
+        fetching = destination.fetch(obj_id, metadata, case.comm_for_get(destination))
+        if case.error(fetching, "R4") is not None:
+            return True
+        return case.error(destination.wait(obj_id, case.ok(fetching)), "R4") is not None
+
+    def fetch_freed() -> bool:
+        obj_id, metadata, tensors = share(source)
+        case.ok(source.collect(obj_id, metadata, tensors), "G2")
+        return fails(obj_id, metadata)
+
+    def complete() -> None:
+        obj_id, metadata, tensors = share(source)
+        fails(obj_id, metadata)
+        case.ok(source.collect(obj_id, metadata, tensors), "G2")
+
+    lost = itertools.cycle([share(dying)[:2] for _ in range(FEW)])
+    dying.kill()
+    case.leave_dirty()
+    cycles = {
+        "fetches of objects that were freed": fetch_freed,
+        "fetches from an actor that was killed": lambda: fails(*next(lost)),
+    }
+    failing = {name: cycle for name, cycle in cycles.items() if _fails_soon(cycle)}
+    if failing:
+        each = f"each cycle: {' and '.join(failing)}"
+        expect_no_growth(case, failing, "R10", payload_bytes=payload.nbytes, control=complete, each=each)
+
+
 @check("R6")
 def test_damaged_metadata_end_in_an_error(case: Case) -> None:
     nbytes = case.draw(st.sampled_from([300, 5_000, 100_000]), "bytes")
@@ -94,6 +140,13 @@ def _ways(case: Case) -> st.SearchStrategy[str]:
 
 def _receive(destination: Process, way: str, *refs: Ref) -> Pending[Held]:
     return destination.get(*refs) if way == GET else destination.consume(*refs)
+
+
+def _fails_soon(fails: Callable[[], bool]) -> bool:
+    """Whether it fails, also a second time, and so soon that it can be repeated."""
+    fails()
+    began = time.monotonic()
+    return fails() and time.monotonic() - began < SOON
 
 
 def _leave_other_half(case: Case) -> None:

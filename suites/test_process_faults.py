@@ -37,6 +37,8 @@ NOT_JUST_LATE = 0.2
 """Seconds in which word of a call that has come back would be here."""
 A_WHILE = 1.0
 """Seconds for which a process is stopped at most."""
+TO_BE_SERVED = 5.0
+"""Seconds in which a small object is fetched on any machine, if nothing else has to come first."""
 TO_NOTICE = 5.0
 """Seconds in which a process may notice that the one that it has helped was killed."""
 
@@ -78,6 +80,33 @@ def test_the_death_of_a_receiver_leaves_the_others_alone(case: Case) -> None:
     )
     case.arrived(received, attempt.payload, clause="R2")
     _works(case, source, other, "R2")
+
+
+@check("R11", situational=("R11",))
+def test_a_receiver_that_stands_still_holds_up_nobody_else(case: Case) -> None:
+    """What is fetched too fast to be stopped on the way holds up nobody."""
+    way = case.draw(st.sampled_from(complete_ways(case)), "received as")
+    source, destination, other = case.actors(3, first_at_one_end=True)
+    for number in range(TRIES):
+        large = _large_one_on_its_way(case, source, destination, way, number)
+        small = Attempt.of_new_object(case, source, other, RECEIVE, case.payload(5_000))
+        with destination.paused() as stopped:
+            caught = stopped and not large.main_call.wait(NOT_JUST_LATE)
+            small.begin()
+            served = small.main_call.wait(TO_BE_SERVED)
+        small.complete("R3")
+        case.advise(
+            served or not caught,
+            "R11",
+            f"{other} got nothing from {source} in {TO_BE_SERVED:g} s in which {destination} stood still in the middle "
+            "of another transfer, and got it when that went on",
+        )
+        large.expect_exact_or_error("R3")
+        if caught:
+            break
+        small.free()
+        large.free()
+    case.witness("R11")
 
 
 @check("R3", situational=("A1", "A9", "A10"))
@@ -157,12 +186,7 @@ def _lost_in_the_middle(case: Case, source: Process, destination: Process, way: 
     What lies in the source's memory has not been moved anywhere, and is in use for as long as the receiver lives.
     """
     for number in range(TRIES):
-        attempt = Attempt.of_new_object(case, source, destination, way, case.payload(HUGE, seed=number))
-        before = destination.run(_memory_in_use).result()
-        attempt.begin()
-        attempt.begin_to_wait()
-        if number % 2 == 0:  # else at once: what is fast is over before its memory has been looked at
-            _wait_for_some_of_it(attempt, before + HUGE // 8, case.patience.call)
+        attempt = _large_one_on_its_way(case, source, destination, way, number)
         with destination.paused() as stopped:
             caught = stopped and not attempt.main_call.wait(NOT_JUST_LATE)
             if caught:
@@ -179,6 +203,17 @@ def _lost_in_the_middle(case: Case, source: Process, destination: Process, way: 
             return attempt
         attempt.free()
     raise AssertionError("TRIES is 0")
+
+
+def _large_one_on_its_way(case: Case, source: Process, destination: Process, way: str, number: int) -> Attempt:
+    """A transfer of which some has come, if that could be seen, or all."""
+    attempt = Attempt.of_new_object(case, source, destination, way, case.payload(HUGE, seed=number))
+    before = destination.run(_memory_in_use).result()
+    attempt.begin()
+    attempt.begin_to_wait()
+    if number % 2 == 0:  # else at once: what is fast is over before its memory has been looked at
+        _wait_for_some_of_it(attempt, before + HUGE // 8, case.patience.call)
+    return attempt
 
 
 def _lies_in_the_source(case: Case, attempt: Attempt, received: Held) -> bool:

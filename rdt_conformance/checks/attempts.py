@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -201,10 +202,27 @@ class Attempt:
             self.abort(side)  # the first one may have come before the transport had heard of the call
         self.case.error(call, clause, self.case.patience.abort)
 
-    def is_interrupted(self) -> bool:
-        """Begin and end it; whether an abort could interrupt it."""
+    def is_interrupted(self, *, after: float = 0.0) -> bool:
+        """Begin and end it; whether an abort could interrupt it.
+
+        Args:
+            after: which part of it is done by then, if it takes as long as another one has taken just before.
+        """
+        seconds = after * self._time_of_another() if after and self.way in complete_ways(self.case) else 0.0
         self.begin()
+        self.main_call.wait(seconds)
         return self.end()
+
+    def _time_of_another(self) -> float:
+        """The seconds that a new object of the same size takes."""
+        another = Attempt.of_new_object(self.case, self.source, self.destination, self.way, self.payload.inverse())
+        began = time.monotonic()
+        another.begin()
+        another.main_call.wait(self.case.patience.call)
+        seconds = time.monotonic() - began
+        another.complete("L1")
+        another.free()
+        return seconds
 
     def complete(self, clause: str) -> Held:
         """Begin the other half, if that is still missing, and see the transfer to its end; `clause` if it fails."""

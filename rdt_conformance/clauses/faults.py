@@ -133,4 +133,31 @@ CLAUSES = (
         applies=Applies.CUDA,
         engines=PROCESSES,
     ),
+    Clause(
+        "R10",
+        Area.FAULTS,
+        Level.MUST,
+        sentence="The transport gives back everything that a fetch used which failed.",
+        source="doc TensorTransportManager.wait_fetch_complete; src rdt_manager.py fetch_and_get_rdt_objects",
+        suffers="A long job that gets over the loss of an actor now and then runs out of memory or sockets after days.",
+        why="Ray raises the error and drops the request. It calls nothing else for a fetch that failed.",
+        fix="Close and release on the way out of the fetch whatever it raises, and keep nothing that only success "
+        "takes out again. What is kept of an error must not keep the tensors.",
+        applies=Applies.ONE_SIDED,
+        engines=REFERENCE,
+    ),
+    Clause(
+        "R11",
+        Area.FAULTS,
+        Level.SHOULD,
+        sentence="The transport serves other receivers while one of them stands still in the middle of its transfer.",
+        source="doc direct-transport.md#error-handling; src rdt_manager.py _monitor_failures",
+        suffers="One receiver that is stopped, swapped out or stuck makes transfers to all the others time out.",
+        why="Where the source has no call to make, Ray does not know what it is busy with, and lets any number of "
+        "receivers ask it at once.",
+        fix="Serve receivers apart, each on a thread of its own or with sockets that do not block. Do not hold a lock "
+        "while you write to one of them.",
+        applies=Applies.ONE_SIDED,
+        engines=PROCESSES,
+    ),
 )

@@ -9,9 +9,10 @@ from typing import Any
 from ray.experimental import CommunicatorMetadata
 from ray.experimental.rdt.tensor_transport_manager import FetchRequest
 
+from reference_transports._layout import bytes_of, landing
 from reference_transports._wire import SourceEnd
 from reference_transports.faulty import breaks
-from reference_transports.socket_pull import SocketPullTransport
+from reference_transports.socket_pull import SocketFetchRequest, SocketPullTransport
 from reference_transports.tcp import TcpTransport
 
 
@@ -200,6 +201,36 @@ class AvoidsSourcesOfAbortedTransfers(SocketPullTransport):
         with self._lock:
             self._dead |= {transfer.end._source.address for transfer in self._fetching if transfer.end.key == obj_id}
         super().abort_transport(obj_id, communicator_metadata)
+
+
+@breaks("A8")
+class RetryGivesWhatAnAbortLeft(SocketPullTransport):
+    """Keeps what had come before an abort, if that was a whole tensor, and takes it for the object the next time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._came: dict[str, list[Any]] = {}
+
+    def fetch_multiple_tensors(self, obj_id: str, metadata: Any, communicator: Any, target_buffers: Any = None) -> Any:
+        came = self._came.pop(obj_id, None)
+        tensors = target_buffers or landing(metadata.tensor_meta)
+        for tensor in [] if target_buffers else tensors:
+            bytes_of(tensor).zero_()
+        request = super().fetch_multiple_tensors(obj_id, metadata, communicator, tensors)
+        assert isinstance(request, SocketFetchRequest)
+        if came is not None and target_buffers is None:
+            request.transfer.stop()
+            request.transfer.failure = None
+            request.tensors = came
+        return request
+
+    def wait_fetch_complete(self, fetch_request: FetchRequest, timeout: float = -1) -> list[Any]:
+        try:
+            return super().wait_fetch_complete(fetch_request, timeout)
+        except ConnectionAbortedError:
+            if bytes_of(fetch_request.tensors[0])[-64:].any():
+                self._came[fetch_request.obj_id] = fetch_request.tensors
+            raise
 
 
 @breaks("A9")

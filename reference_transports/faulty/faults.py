@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from typing import Any
 
 from ray.experimental import TensorTransportMetadata
+from ray.experimental.rdt.tensor_transport_manager import FetchRequest
 
 from reference_transports._layout import flat_bytes, landing
 from reference_transports.faulty import breaks
@@ -34,6 +36,42 @@ class RetriesForever(SocketPullTransport):
                 return super().recv_multiple_tensors(*args)
             except ConnectionError:
                 time.sleep(0.01)
+
+
+@breaks("R10")
+class KeepsWhatWasRefused(SocketPullTransport):
+    """Takes the tensors of a fetch off its list when they have come, which they never do if it was refused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._landing: dict[str, list[Any]] = {}
+
+    def wait_fetch_complete(self, fetch_request: FetchRequest, timeout: float = -1) -> list[Any]:
+        try:
+            return super().wait_fetch_complete(fetch_request, timeout)
+        except ConnectionAbortedError:
+            raise
+        except ConnectionError:
+            self._landing[fetch_request.obj_id] = fetch_request.tensors
+            raise
+
+
+@breaks("R10", across_processes=True)
+class LeavesASocketToTheDead(SocketPullTransport):
+    """Looks whether anybody listens there, and closes the socket if so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sockets: list[socket.socket] = []
+
+    def fetch_multiple_tensors(self, obj_id: str, tensor_transport_metadata: Any, *args: Any) -> FetchRequest:
+        probe = socket.socket()
+        try:
+            probe.connect(tensor_transport_metadata.address)
+            probe.close()
+        except OSError:
+            self._sockets.append(probe)
+        return super().fetch_multiple_tensors(obj_id, tensor_transport_metadata, *args)
 
 
 @breaks("R6")

@@ -48,6 +48,19 @@ class TakesOneDeathForThatOfTheMachine(SocketPullTransport):
             raise
 
 
+@breaks("R11")
+class ServesOneAfterTheOther(SocketPullTransport):
+    """Guards its objects with a lock, and holds it until a receiver has all of one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._serving = threading.Lock()
+
+    def _serve(self, end: SourceEnd, obj_id: str) -> bool:
+        with self._serving:
+            return super()._serve(end, obj_id)
+
+
 @breaks("R2")
 class ServesNobodyAfterALostReceiver(SocketPullTransport):
     """Lets later receivers wait for ever once the connection of one was lost."""

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import torch
 
 from reference_transports.nixl.pace import Paces
+from reference_transports.nixl.unreachable import Unreachable
 
 Table: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 """Pieces of memory: for each its address, its size, and the number under which it is registered."""
@@ -212,6 +213,7 @@ class Agent:
         self._cells: list[Cell] = []
         self._unused_cells: Iterator[Cell] = iter(())
         self._peers: OrderedDict[str, _Peer] = OrderedDict()  # the least recently used first
+        self._unreachable = Unreachable()
 
     def register(self, regions: Sequence[tuple[int, int]], device: str) -> Registration:
         """Register memory, given by addresses and sizes, all on one type of device, under new numbers."""
@@ -290,7 +292,8 @@ class Agent:
         try:
             with self._failing(peer):
                 for section in sections if name != self.name else ():
-                    self._nixl.add_remote_agent(section)  # what NIXL knows already it finds to be so
+                    with self._unreachable.reaching(section):
+                        self._nixl.add_remote_agent(section)  # what NIXL knows already it finds to be so
                     peer.count(section)
             yield peer.paces
         finally:
