@@ -13,7 +13,7 @@ from rdt_conformance.target import Target
 
 NARROWING = ("keyword", "markexpr", "deselect", "stepwise", "ignore", "ignore_glob")
 """pytest's options that leave checks out; ``--lf`` is looked at apart."""
-_HARD_ON_PROCESSES = frozenset(("L12", "X1", "S8", "A11", "R1", "R2", "R5", "R7", "R8", "R9"))
+_HARD_ON_PROCESSES = frozenset(("L12", "X1", "S8", "A11", "R1", "R2", "R5", "R7", "R8", "R9", "R10"))
 """Clauses whose checks end processes, or need such as have never used the transport."""
 _TOLD_ANYWAY = "pytest.PytestUnhandledThreadExceptionWarning"
 """What pytest says of a thread that ends in an error. A failure tells so itself; a server has hundreds of them."""
