@@ -237,9 +237,10 @@ def test_the_same_actors_transfer_again_after_an_abort(case: Case) -> None:
     way = case.draw(st.sampled_from(_ways(case, sends=True)), "to be aborted")
     times = case.draw(st.integers(1, 3), "aborted transfers")
     tensors = case.draw(st.sampled_from([1, 3, 40]), "tensors")
-    share = case.draw(st.sampled_from([0.0, 0.4, 0.7]), "aborted after such a part of its time")
-    for attempt in attempts(case, source, destination, way, tensors=tensors):
-        interrupted = attempt.is_interrupted(after=share)
+    after = case.draw(st.sampled_from([0.0, 0.4, 0.7]), "aborted after such a part of its time")
+    for attempt in attempts(case, source, destination, way, tensors=tensors, at_least=8 << 20 if after else 0):
+        interrupted = attempt.is_interrupted(after=after)
+        after *= 0.7  # if it was too late
         for _ in range(times - 1):
             following = attempt.sibling(destination, way, same_object=False)
             following.is_interrupted()

@@ -46,6 +46,8 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "known.toml"
     path.write_text(entry() + "\n" + entry(clause='"D1"', engine='"ray"'))
     assert read(path, "known.toml", TODAY) == listing(listed("G1"), listed("D1", "ray"))
+    path.write_text(entry(clause='"D1"') + entry(engine='"local"') + entry(engine='"ray"'))
+    assert read(path, "known.toml", TODAY) == listing(listed("D1"), listed("G1", "local"), listed("G1", "ray"))
     path.write_text("# nothing is wrong at the moment\n")
     assert read(path, "known.toml", TODAY) == listing()
 
@@ -71,6 +73,7 @@ WRONG = {
     entry(clause='"R1"', engine='"local"'): "entry 1 (R1): this clause is not tested on local, only on cluster and ray",
     entry() + entry(engine='"ray"'): "G1 is listed twice for the same engine",
     entry() + entry(): "G1 is listed twice for the same engine",
+    entry(engine='"ray"') + entry(engine='"ray"'): "G1 is listed twice for the same engine",
     "[deviation]\nclause = 'G1'": "an entry begins with [[deviation]]",
     "deviation = [1]": "an entry begins with [[deviation]]",
     "[[deviations]]\nclause = 'G1'": "'deviations' is not known; an entry begins with [[deviation]]",

@@ -20,7 +20,14 @@ from rdt_conformance.verdict import Exit, Verdict, judge
 
 ALL_HOLD = passing("local", "cluster", "ray")
 G4_BROKEN = [*passing(besides=["G4"]), failing("G4")]
-FILLED = CheckResult("test_b", "local", ("B1",), "passed", ("B1",), facts={"target buffers": ["filled"]})
+FILLED = CheckResult(
+    "test_b",
+    "local",
+    ("B1",),
+    "passed",
+    ("B1",),
+    facts={"another": ["refused"], "target buffers": ["filled"], "what else": ["refused"]},
+)
 REFUSED = dataclasses.replace(FILLED, facts={"target buffers": ["filled", "refused"]})
 
 
