@@ -203,24 +203,21 @@ class Attempt:
         self.case.error(call, clause, self.case.patience.abort)
 
     def is_interrupted(self, *, after: float = 0.0) -> bool:
-        """Begin and end it; whether an abort could interrupt it.
-
-        Args:
-            after: which part of it is done by then, if it takes as long as another one has taken just before.
-        """
-        seconds = after * self._time_of_another() if after and self.way in complete_ways(self.case) else 0.0
+        """Begin it, and end it `after` so many seconds; whether an abort could interrupt it."""
         self.begin()
-        self.main_call.wait(seconds)
+        self.main_call.wait(after)
         return self.end()
 
-    def _time_of_another(self) -> float:
-        """The seconds that a new object of the same size takes."""
+    def time_of_another(self, clause: str) -> float:
+        """Seconds that a new object of the same size takes, 0 if it would wait for its other half; `clause` if it fails."""
+        if self.way not in complete_ways(self.case):
+            return 0.0
         another = Attempt.of_new_object(self.case, self.source, self.destination, self.way, self.payload.inverse())
         began = time.monotonic()
         another.begin()
         another.main_call.wait(self.case.patience.call)
         seconds = time.monotonic() - began
-        another.complete("L1")
+        another.complete(clause)
         another.free()
         return seconds
 
