@@ -209,7 +209,7 @@ class Attempt:
         return self.end()
 
     def time_of_another(self, clause: str) -> float:
-        """Seconds that a new object of the same size takes, 0 if it would wait for its other half; `clause` if it fails."""
+        """Seconds that a new object of the same size takes, 0 if it waits for another half. `clause` if it fails."""
         if self.way not in complete_ways(self.case):
             return 0.0
         another = Attempt.of_new_object(self.case, self.source, self.destination, self.way, self.payload.inverse())
