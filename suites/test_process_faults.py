@@ -84,11 +84,10 @@ def test_the_death_of_a_receiver_leaves_the_others_alone(case: Case) -> None:
 
 @check("R11", situational=("R11",))
 def test_a_receiver_that_stands_still_holds_up_nobody_else(case: Case) -> None:
-    """What is fetched too fast to be stopped on the way holds up nobody."""
-    way = case.draw(st.sampled_from(complete_ways(case)), "received as")
+    """What is received too fast to be stopped on the way holds up nobody."""
     source, destination, other = case.actors(3, first_at_one_end=True)
     for number in range(TRIES):
-        large = _large_one_on_its_way(case, source, destination, way, number)
+        large = _large_one_on_its_way(case, source, destination, RECEIVE, number)
         small = Attempt.of_new_object(case, source, other, RECEIVE, case.payload(5_000))
         with destination.paused() as stopped:
             caught = stopped and not large.main_call.wait(NOT_JUST_LATE)
