@@ -7,11 +7,12 @@ whoever comes by next ends the run. "Wherever" also means between two lines, whi
 
 from __future__ import annotations
 
+import itertools
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, TracebackType
 
 import pytest
 
@@ -57,14 +58,24 @@ def drop_unnumbered(error: BaseException | None) -> None:
     What a signal's handler raises may come from code that Python made up by itself, such as the end of a ``with``.
     pytest takes each place to have a line, and breaks over one that has none instead of ending the run.
     """
-    while error is not None:
-        place = error.__traceback__
-        while place is not None:
-            following = place.tb_next
-            while following is not None and following.tb_lineno is None:
-                following = following.tb_next
-            place.tb_next = place = following
-        error = error.__cause__ or error.__context__
+    seen: set[int] = set()
+    errors = [error]
+    while errors:
+        each = errors.pop()
+        if each is None or id(each) in seen:  # one may have come of another that came of it
+            continue
+        seen.add(id(each))
+        errors += [each.__cause__, each.__context__]
+        numbered = [place for place in _places(each.__traceback__) if place.tb_lineno is not None]
+        for place, following in itertools.zip_longest(numbered, numbered[1:]):
+            place.tb_next = following
+        each.__traceback__ = numbered[0] if numbered else None
+
+
+def _places(place: TracebackType | None) -> Iterator[TracebackType]:
+    while place is not None:
+        yield place
+        place = place.tb_next
 
 
 def _remember(number: int, frame: FrameType | None) -> None:

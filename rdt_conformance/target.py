@@ -59,12 +59,11 @@ class Target:
     nodes: int = 1
     """Over how many nodes the run spreads its actors."""
     own_kind: ValueKind | None = None
+    """What its author tells about the data type."""
 
     def depends_on(self) -> dict[str, str]:
         """What has to be the same for an example to be the same again: the class and the packages' versions."""
         return {"transport": type_name(self.transport_class)} | versions()
-
-    """What its author tells about the data type."""
 
     @functools.cached_property
     def payload_kind(self) -> PayloadKind:

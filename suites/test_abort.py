@@ -240,7 +240,7 @@ def test_the_same_actors_transfer_again_after_an_abort(case: Case) -> None:
     after = case.draw(st.sampled_from([0.4, 0.7, 0.0, 0.8]), "aborted after such a part of its time")
     for attempt in attempts(case, source, destination, way, tensors=tensors, at_least=8 << 20 if after else 0):
         interrupted = attempt.is_interrupted(after=after and after * attempt.time_of_another("A8"))
-        after *= 0.7  # if it was too late
+        after = 0.3 if after > 0.5 else 0.0  # it was too late
         for _ in range(times - 1):
             following = attempt.sibling(destination, way, same_object=False)
             following.is_interrupted()

@@ -238,7 +238,8 @@ def _payloads_of_every_kind(case: Case) -> list[Payload]:
     device = case.bench.device
     views = [payload for payload in case.kind.every_view(device) if payload.count == 1]
     every = [*case.kind.every_contiguous(device), *views]
-    return every if case.bench.every_kind else every[case.bench.seed % _SOME :: _SOME]
+    # A transport may carry nothing but what is as simple as can be.
+    return every if case.bench.every_kind else [case.payload(), *every[case.bench.seed % _SOME :: _SOME]]
 
 
 def _is_described(case: Case, source: Process, *payloads: Payload) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import traceback
 import weakref
 
 import pytest
@@ -53,3 +54,28 @@ def test_between_two_lines(raised: str, pytester: pytest.Pytester) -> None:
     )
     assert "Traceback" not in result.stdout.str() + result.stderr.str()
     result.stdout.re_match_lines([f".*(1 failed|{raised})"])
+
+
+def raised_without_lines(text: str) -> Exception:
+    code = compile(text, "nowhere", "exec")
+    try:
+        exec(code.replace(co_linetable=bytes([0x80 | 15 << 3 | 7] * len(code.co_code))))
+    except Exception as error:
+        return error
+    raise AssertionError(text)
+
+
+def test_errors_that_came_of_each_other() -> None:
+    first, second = raised_without_lines("1 / 0"), raised_without_lines("raise KeyError")
+    first.__cause__, second.__context__ = second, first
+    interrupts.drop_unnumbered(first)
+    for error in (first, second):
+        assert [number is None for _, number in traceback.walk_tb(error.__traceback__)] == [False]
+
+
+def test_an_error_that_was_only_where_there_are_no_lines() -> None:
+    error, context = ValueError(), raised_without_lines("1 / 0")
+    assert context.__traceback__ is not None
+    error.__context__ = context.with_traceback(context.__traceback__.tb_next)
+    interrupts.drop_unnumbered(error)
+    assert context.__traceback__ is None

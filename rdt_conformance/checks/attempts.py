@@ -213,8 +213,8 @@ class Attempt:
         if self.way not in complete_ways(self.case):
             return 0.0
         another = Attempt.of_new_object(self.case, self.source, self.destination, self.way, self.payload.inverse())
-        began = time.monotonic()
         another.begin()
+        began = time.monotonic()
         another.main_call.wait(self.case.patience.call)
         seconds = time.monotonic() - began
         another.complete(clause)

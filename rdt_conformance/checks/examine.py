@@ -88,7 +88,7 @@ class Examination:
         else:
             flaky = self._search()
         self._bench.refresh()
-        self._bench.pace.took(self._watch.passed())
+        self._bench.pace.took(self._watch.share())
         failures = list(self._advice.values())
         if self._failure is not None:
             failures.insert(0, replace(self._failure, flaky=flaky, twin=self._twin(self._failure)))

@@ -35,13 +35,17 @@ class Stopwatch:
 
     def had(self, limit: float) -> bool:
         """Whether so many seconds were there for the check. Where the system does not tell, all that have passed."""
+        return self.passed() > limit and self.share() > limit
+
+    def share(self) -> float:
+        """The seconds that were there for the check."""
         passed = self.passed()
-        if passed <= limit or not self._cores:
-            return passed > limit
+        if not self._cores:
+            return passed
         lost = sum(seconds - self._delayed.get(thread, 0.0) for thread, seconds in _delays().items())
         # Threads of a transport that never rest wait for each other.
         lost = min(lost, _seconds_of_others() - self._others)
-        return max(passed - lost, passed / _MOST_STRETCHED) > limit
+        return max(passed - lost, passed / _MOST_STRETCHED)
 
 
 def _seconds_of_others() -> float:
