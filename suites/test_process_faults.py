@@ -34,7 +34,7 @@ HUGE = 64 << 20
 TRIES = 5
 """Transfers until one is caught in the middle."""
 TWICE = 2
-"""Transfers that are caught in the middle until something is said of them: one answer may come late for any reason."""
+"""Answers that do not come until something is said of them: one may be late for any reason."""
 NOT_JUST_LATE = 0.2
 """Seconds in which word of a call that has come back would be here."""
 A_WHILE = 1.0
@@ -90,8 +90,10 @@ def test_a_receiver_that_stands_still_holds_up_nobody_else(case: Case) -> None:
     source, destination, other = case.actors(3, first_at_one_end=True)
     _works(case, source, destination, "L1")
     _works(case, source, other, "L1")  # from now on it is connected
-    caught = unserved = 0
-    for number in range(TRIES):
+    caught = unserved = number = 0
+    # One that is caught may have been sent to its end, and lie in a buffer.
+    while number < (2 * TRIES if caught else TRIES) and unserved < TWICE and caught < TRIES:
+        number += 1
         small = Attempt.of_new_object(case, source, other, RECEIVE, case.payload(5_000))
         large = _large_one_on_its_way(case, source, destination, RECEIVE, seed=number)
         with destination.paused() as stopped:
@@ -106,13 +108,11 @@ def test_a_receiver_that_stands_still_holds_up_nobody_else(case: Case) -> None:
         small.free()
         large.free()
         caught, unserved = caught + is_caught, unserved + (is_caught and not served)
-        if caught == TWICE or (is_caught and served):
-            break
     case.advise(
         unserved < TWICE,
         "R11",
         f"{other} got nothing from {source} in {TO_BE_SERVED:g} s in which {destination} stood still in the middle of "
-        "another transfer, twice in a row",
+        "another transfer, twice",
     )
     case.fact(
         "a receiver that stood still", ["was in the middle of a transfer" if caught else "was never caught in one"]
