@@ -73,6 +73,8 @@ class Capabilities:
                 return self.in_chosen_memory
             case Applies.CUDA:
                 return "cuda" in self.devices
+            case Applies.CUDA_TARGET_BUFFERS:
+                return "cuda" in self.devices and self.one_sided and self.takes_buffers
             case Applies.SEVERAL_NODES:
                 return self.nodes > 1
 

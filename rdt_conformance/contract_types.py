@@ -52,6 +52,7 @@ class Applies(enum.Enum):
     """As a view is of a tensor; JAX has no such arrays."""
     CHOSEN_MEMORY = "transports of data that can be laid into memory of the user's choice"
     CUDA = "transports that carry GPU memory"
+    CUDA_TARGET_BUFFERS = "one-sided transports that carry GPU memory"
     SEVERAL_NODES = "runs on several nodes (--rdt-nodes)"
 
 

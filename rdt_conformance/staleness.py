@@ -12,6 +12,7 @@ from rdt_conformance.words import listed
 _BY_OPTION = (
     Applies.SEVERAL_NODES,
     Applies.CUDA,
+    Applies.CUDA_TARGET_BUFFERS,
     Applies.TARGET_BUFFERS,
     Applies.WRITABLE,
     Applies.PARTS,

@@ -52,6 +52,35 @@ def test_contents_that_a_kernel_still_writes_arrive_by_single_calls(case: Case) 
     _expect_in_time(case, transfer(case, source, destination, obj_id, tensors, metadata), payload, DEFAULT)
 
 
+@check("D9", "D8", situational=("D9",))
+def test_what_arrives_is_not_written_over_by_an_older_kernel(case: Case) -> None:
+    """The kernel writes, late, to memory that the destination has given up since, and that torch hands out again."""
+    case.send_from("cuda")
+    payload = case.payload(case.draw(st.sampled_from((500, NBYTES)), "bytes"), 3)
+    source, destination = case.actors(2)
+    tensors = source.build(payload, "cuda")
+    obj_id, metadata = case.described(source, tensors)
+    destination.make(_give_up_and_write_later, payload).drop()
+    received = transfer(case, source, destination, obj_id, tensors, metadata, clause="D8")
+    _expect_unharmed(case, received, payload, "D8", "memory that the receiver had given up")
+
+
+@check("B7")
+def test_what_arrives_in_buffers_is_not_written_over_by_an_older_kernel(case: Case) -> None:
+    """As where buffers are made by torch.zeros right before a get."""
+    case.send_from("cuda")
+    payload = case.payload(case.draw(st.sampled_from((500, NBYTES)), "bytes"), 3)
+    source, destination = case.actors(2)
+    tensors = source.build(payload, "cuda")
+    obj_id, metadata = case.described(source, tensors)
+    given = destination.build(_WrittenLate(payload.inverse(), on_own_stream=False))
+    receiving = destination.recv(obj_id, metadata, case.comm_for_get(destination), given)
+    if isinstance(case.error(receiving, "B7"), ValueError):
+        case.fact("target buffers", ["refused"])
+        return
+    _expect_unharmed(case, case.ok(receiving, "B7"), payload, "B7", "the target buffers")
+
+
 @check("D9", "D1", situational=("D9",))
 def test_tensors_on_any_gpu_of_a_process_arrive(case: Case) -> None:
     """Actors have one GPU each, as Ray gives it to them. Where all of them are one process, that sees all GPUs."""
@@ -115,6 +144,20 @@ class _WrittenLate:
         return tensors
 
 
+def _give_up_and_write_later(payload: Payload) -> None:
+    """Leaves torch's allocator nothing else to hand out but what a waiting kernel of the default stream writes to."""
+    import torch
+
+    torch.cuda._sleep(1)
+    torch.zeros(1, device="cuda")  # the kernels are there now: to load one waits for those that run
+    torch.cuda.empty_cache()
+    given_up = [tensor for _ in range(4) for tensor in payload.inverse().build("cuda")]
+    given_up.append(torch.empty(16 * payload.nbytes, dtype=torch.uint8, device="cuda"))
+    torch.cuda._sleep(CYCLES)
+    for tensor in given_up:
+        tensor.zero_()
+
+
 def _back_to_default_stream() -> None:
     import torch
 
@@ -147,6 +190,21 @@ def _expect_in_time(case: Case, received: Held, payload: Payload, stream: str) -
                 f"a kernel on {stream} was still to write the tensors when they were described, and what a reader "
                 f"copied {where} right after it had them is not what that wrote: {found[0]}"
                 + ("" if later or not tells else "; it was, once the reader's GPU had come to rest")
+            ),
+        )
+
+
+def _expect_unharmed(case: Case, received: Held, payload: Payload, clause: str, what: str) -> None:
+    """What a reader sees of tensors that have just been returned, and when all kernels have run."""
+    copies = received.derive(_copied_on_two_streams)
+    for index, when in enumerate(("right after it had them", "on another stream", "when its GPU had come to rest")):
+        differences = copies.part(index).differences(payload)
+        case.require(
+            not differences,
+            clause,
+            lambda found=differences, when=when: (
+                f"a kernel was still to write to {what} when the transfer began, and what a reader copied {when} is "
+                f"not what was sent: {found[0]}"
             ),
         )
 

@@ -56,8 +56,8 @@ def test_what_takes_a_gpu_for_each_actor_is_spared_what_takes_more(
 
 
 def test_clauses_of_gpu_memory_are_for_those_that_carry_it(bench: Bench) -> None:
-    of_gpus = {entry.id for entry in CLAUSES.values() if entry.applies is Applies.CUDA}
-    assert of_gpus == {"B5", "D9", "R9"}
+    of_gpus = {entry.id for entry in CLAUSES.values() if entry.applies in (Applies.CUDA, Applies.CUDA_TARGET_BUFFERS)}
+    assert of_gpus == {"B5", "B7", "D9", "R9"}
     with_gpu = dataclasses.replace(bench.target, devices=Fact(("cpu", "cuda"), "test"))
     for clause in of_gpus:
         assert with_gpu.applies(CLAUSES[clause]) and not bench.target.applies(CLAUSES[clause])

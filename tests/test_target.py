@@ -384,6 +384,7 @@ def test_a_constructor_that_hangs_is_not_waited_for_for_ever(write: Write, monke
         (contract.Applies.ABORTABLE_TWO_SIDED, False, True),
         (contract.Applies.OWN_FETCH, False, False),
         (contract.Applies.CUDA, False, False),
+        (contract.Applies.CUDA_TARGET_BUFFERS, False, False),
     ],
 )
 def test_which_clauses_speak_of_a_transport(

@@ -84,4 +84,18 @@ CLAUSES = (
         applies=Applies.TARGET_BUFFERS,
         engines=REFERENCE,
     ),
+    Clause(
+        "B7",
+        Area.BUFFERS,
+        Level.SHOULD,
+        sentence="The transport fills GPU target buffers so that no kernel writes over them that the default stream "
+        "still had to run.",
+        source="src rdt_manager.py set_target_for_ref; nixl#730",
+        suffers="Buffers made by torch.zeros right before a get are zeros after it, now and then.",
+        why="torch.zeros returns before its kernel has run. Ray hands the buffers over as they are, and its own CUDA "
+        "IPC copies on the current stream, so its users never had to wait.",
+        fix="Before you write into target buffers by anything but the current stream, wait for that stream, or let "
+        "yours wait for an event recorded on it.",
+        applies=Applies.CUDA_TARGET_BUFFERS,
+    ),
 )

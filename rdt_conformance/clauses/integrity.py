@@ -113,14 +113,15 @@ CLAUSES = (
         Area.INTEGRITY,
         Level.MUST,
         sentence="The transport returns tensors on the promised type of device and complete, also for work on another "
-        "GPU stream than the one that received them.",
+        "GPU stream than the one that received them; no kernel that waited before writes over them.",
         source="doc TensorTransportMetadata; src rdt_manager.py set_target_device_for_ref; "
-        "src rdt_store.py __ray_recv__",
+        "src rdt_store.py __ray_recv__; nixl#730",
         suffers="A kernel reads a tensor before its contents are there, and computes with leftovers.",
-        why="The consumer uses the tensors as soon as it has them, on whatever stream is current there.",
-        fix="Allocate on the device that the metadata or the target buffers promise. Before you return, synchronize "
-        "the stream that the copy runs on, or at least make every stream that may read wait for it; waiting on the "
-        "current stream alone is not enough.",
+        why="The consumer uses the tensors as soon as it has them, on any stream. And torch hands out memory to which "
+        "a kernel of the same stream is still to write: what does not wait for it is written over.",
+        fix="Allocate on the promised device. Before you write by anything but the current stream, wait for that "
+        "stream. Before you return, synchronize the stream that the copy runs on; that the current stream alone waits "
+        "for it is not enough.",
     ),
     Clause(
         "D8b",

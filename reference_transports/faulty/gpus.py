@@ -95,6 +95,40 @@ class OrdersTheReceiversStreamOnly(ReturnsWhileItsStreamWrites):
         torch.cuda.current_stream().wait_stream(self._streams[0])
 
 
+class _WritesBesideTheStream(ThroughHost):
+    """Writes on a stream of its own, and waits for that, but not for what is still to be written where it writes."""
+
+    def to_device(self, arrived: list[Any], tensors: list[Any]) -> None:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for source, target in zip(arrived, tensors, strict=True):
+                target.detach().copy_(source)
+            torch.cuda.current_stream().synchronize()
+
+
+@breaks("D8", cuda=True)
+class WritesFreshTensorsBesideTheStream(_WritesBesideTheStream):
+    """Waits for the stream where the receiver brings buffers only: nobody else writes to fresh memory, it thinks."""
+
+    def recv_multiple_tensors(
+        self, obj_id: str, tensor_transport_metadata: Any, communicator_metadata: Any, target_buffers: Any = None
+    ) -> list[Any]:
+        if target_buffers is not None:
+            torch.cuda.current_stream().synchronize()
+        return super().recv_multiple_tensors(obj_id, tensor_transport_metadata, communicator_metadata, target_buffers)
+
+
+@breaks("B7", cuda=True)
+class WritesBuffersBesideTheStream(_WritesBesideTheStream):
+    """Waits for the stream only where the memory is its own: buffers are the receiver's business, it thinks."""
+
+    def recv_multiple_tensors(
+        self, obj_id: str, tensor_transport_metadata: Any, communicator_metadata: Any, target_buffers: Any = None
+    ) -> list[Any]:
+        if target_buffers is None:
+            torch.cuda.current_stream().synchronize()
+        return super().recv_multiple_tensors(obj_id, tensor_transport_metadata, communicator_metadata, target_buffers)
+
+
 @breaks("B5", cuda=True)
 class TakesBuffersForTensorsOfTheDevice(ThroughHost):
     """Knows only buffers on the tensors' own device, and leaves others as they are."""

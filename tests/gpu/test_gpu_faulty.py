@@ -11,7 +11,7 @@ import torch
 from faulty_runs import CHECKS, GPU_TARGETS, broken_by, engines_of, run_checks
 from suite_run import run_suite_forked
 
-from rdt_conformance.contract import clause
+from rdt_conformance.contract import Level, clause
 from rdt_conformance.engines.ray_session import RaySession
 from reference_transports.faulty import gpus
 
@@ -32,7 +32,9 @@ def test_caught(target: str, engine: str, tmp_path: Path, ray: RaySession) -> No
     if broken.id == "R9" and torch.cuda.device_count() < 2:
         pytest.skip("needs two GPUs")
     caught = run_checks(target, engine, tmp_path, "quick", address=None if engine == "local" else ray.address)
-    assert broken.id in caught.broken() and caught.status == 1, caught.printed
+    assert broken.id in caught.broken(), caught.printed
+    if broken.level is Level.MUST:
+        assert caught.status == 1, caught.printed
 
 
 @pytest.mark.parametrize("engine", ["local", "cluster", "ray"])
