@@ -116,8 +116,7 @@ class Bench:
 
     def lack_of_gpus(self, count: int) -> str:
         """Why not each of `count` actors can send to each; empty if it can."""
-        apart_only = self.carries.apart_only
-        if not apart_only or count <= self.gpus:
+        if not self.gpus or count <= self.gpus or not (apart_only := self.carries.apart_only):
             return ""
         return f"needs {count} GPUs, and there are {self.gpus} (it does not carry within one: {apart_only})"
 
