@@ -28,7 +28,7 @@ test: .venv/installed
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(MAKE) docs
 	$(BIN)/pytest tests --ignore=tests/test_faulty.py --ignore=tests/browser --ignore=tests/nixl_reference \
-		--ignore=tests/test_data_types.py -n 2
+		--ignore=tests/test_data_types.py -n 3
 	$(BIN)/pytest tests/browser -n 2
 	$(BIN)/pytest tests/nixl_reference
 	$(BIN)/pytest tests/test_data_types.py -n 2
