@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ NARROWING = ("keyword", "markexpr", "deselect", "stepwise", "ignore", "ignore_gl
 """pytest's options that leave checks out; ``--lf`` is looked at apart."""
 _HARD_ON_PROCESSES = frozenset(("L12", "X1", "S8", "A11", "R1", "R2", "R5", "R7", "R8", "R9", "R10"))
 """Clauses whose checks end processes, or need such as have never used the transport."""
+_AREAS = list(contract.Area)
 _TOLD_ANYWAY = "pytest.PytestUnhandledThreadExceptionWarning"
 """What pytest says of a thread that ends in an error. A failure tells so itself; a server has hundreds of them."""
 DONE_KNOWINGLY = "object .* goes back to"
@@ -64,15 +66,16 @@ class Selection:
                 pytest.mark.filterwarnings("default", f"ignore:{DONE_KNOWINGLY}", f"ignore::{_TOLD_ANYWAY}")
             )
 
+    def begin_with_the_basics(self, items: list[pytest.Item]) -> None:
+        """In the order of the areas, so that what fails first, which ``-x`` stops at, is what the rest builds on."""
+        _sort_checks(items, _area)
+
     def put_in_order(self, items: list[pytest.Item]) -> None:
         """One engine after the other, whatever other plugins make of the order: each is costly to start.
 
-        So are processes: where actors have some, the checks that leave none for the next one come last. What is no
-        check keeps its place.
+        So are processes: where actors have some, the checks that leave none for the next one come last.
         """
-        checks = [item for item in items if check_of(item)]
-        ordered = iter(sorted(checks, key=lambda item: (self._engines.index(engine_of(item)), _comes_last(item))))
-        items[:] = [next(ordered) if check_of(item) else item for item in items]
+        _sort_checks(items, lambda item: (self._engines.index(engine_of(item)), _comes_last(item)))
 
     def narrowed(self) -> bool:
         """Whether an option leaves out checks that have something to say."""
@@ -118,6 +121,17 @@ class Selection:
         if not clause.engines & set(self._engines):
             return f"{clause.id} needs the {' or '.join(sorted(clause.engines))} engine; see --rdt-engine"
         return ""
+
+
+def _sort_checks(items: list[pytest.Item], key: Callable[[pytest.Item], Any]) -> None:
+    """Sort the checks; what is no check keeps its place."""
+    ordered = iter(sorted(filter(check_of, items), key=key))
+    items[:] = [next(ordered) if check_of(item) else item for item in items]
+
+
+def _area(item: pytest.Item) -> int:
+    clauses = must_check_of(item).clauses
+    return _AREAS.index(contract.clause(clauses[0]).area) if clauses else len(_AREAS)
 
 
 def _comes_last(item: pytest.Item) -> bool:

@@ -187,8 +187,9 @@ class Session:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Iterator[Any]:
-        """Leave checks out before all others do, and have the last word on their order."""
+        """Leave checks out before all others do, and have the last word on which engine comes first."""
         self._selection.take(items)
+        self._selection.begin_with_the_basics(items)
         result = yield
         self._selection.put_in_order(items)
         return result

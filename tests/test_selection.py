@@ -161,6 +161,13 @@ def test_lf_runs_what_failed_last_time(
     assert last_failed(pytester, suites, mended).ret == 0, "nothing failed, so that all of them are run"
 
 
+def test_what_others_rest_on_comes_first(run: Run) -> None:
+    freeing, static = (FIRST_USE.replace("L12", each).replace("first_use", each.lower()) for each in ("G2", "S8"))
+    lines = run("-p", "no:randomly", "--collect-only", "-q", more=freeing + SECOND + static).stdout.lines
+    names = [line.partition("::test_")[2].partition("[")[0] for line in lines if "::" in line]
+    assert names == ["s8", "works", "of_two", "g2"]
+
+
 SHUFFLES = """
     import pytest
     @pytest.hookimpl(trylast=True)
