@@ -25,14 +25,6 @@ _SAMPLE = 5
 """How often a part is repeated to tell whether a leak grows with it."""
 
 
-def bytes_to_be_seen(case: Case) -> int:
-    """How large an object has to be for its leak to be seen in the memory of a process.
-
-    Among processes larger: Ray itself, and the allocators of several, take up some megabytes in the first cycles.
-    """
-    return 64 << 10 if case.bench.engine == "local" else 2 << 20
-
-
 def expect_no_growth(
     case: Case,
     cycle: Cycle | Mapping[str, Cycle],
