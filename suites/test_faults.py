@@ -48,7 +48,7 @@ def test_transfer_that_the_source_cannot_serve_ends(case: Case) -> None:
     """In an error, or not: what it brings then is not judged here."""
     payload = case.draw(case.payloads(), "payload")
     way = case.draw(_ways(case), "received")
-    why = case.draw(st.sampled_from(["has freed the object", "was killed"]), "the source")
+    why = case.draw(st.sampled_from(["was killed", "has freed the object"]), "the source")
     received_before = case.draw(st.booleans(), "received before")
     source, destination = case.actors(2)
     tensors = source.build(payload, case.bench.device)

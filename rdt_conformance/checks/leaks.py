@@ -65,7 +65,7 @@ def expect_no_growth(
         raise case.cannot(f"only {grown.cycles} cycles could be run in {seconds:.3g} s, too few to tell a leak")
     elsewhere = []
     if control is not None:
-        elsewhere = [leak for leak in grown.leaks if _adds(case, [leak], _repeating(case, control, clause))]
+        elsewhere = [leak for leak in grown.leaks if adds(case, [leak], _repeating(case, control, clause))]
     leaks = [leak for leak in grown.leaks if leak not in elsewhere and not (elsewhere and leak.kind in MEMORIES)]
     if leaks:
         where = growing_with(case, leaks, {name: _repeating(case, part, clause) for name, part in parts.items()})
@@ -106,7 +106,7 @@ def growing_with(case: Case, leaks: Sequence[Leak], parts: Mapping[str, Repeat])
         leaks: what grows.
         parts: by their names, what repeats each of them.
     """
-    guilty = [name for name, repeat in parts.items() if _adds(case, leaks, repeat)]
+    guilty = [name for name, repeat in parts.items() if adds(case, leaks, repeat)]
     return f"; grows with {', '.join(guilty)}" if 0 < len(guilty) < len(parts) else ""
 
 
@@ -114,7 +114,7 @@ def _repeating(case: Case, part: Cycle, clause: str) -> Repeat:
     return lambda times: _repeat(case, [part], times, clause)
 
 
-def _adds(case: Case, leaks: Sequence[Leak], repeat: Repeat) -> bool:
+def adds(case: Case, leaks: Sequence[Leak], repeat: Repeat) -> bool:
     """Whether one part alone makes something grow that leaks."""
     watch = case.world.watch(memory=False)
     before = watch.settled().countable()

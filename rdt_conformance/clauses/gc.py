@@ -16,7 +16,7 @@ CLAUSES = (
         why="garbage_collect is the only word that Ray gives when an object is gone, and it gives it on the source "
         "alone. What a receiver needed for a transfer has to go with the transfer.",
         fix="Pair each thing that is opened with what closes it: in garbage_collect on the source, in finally on the "
-        "receiver. The failure says what has grown: descriptors, threads, mappings, memory or files.",
+        "receiver. The failure says what has grown. A record of a fixed size may keep up to a thousand entries.",
     ),
     Clause(
         "G2",

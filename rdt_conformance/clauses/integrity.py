@@ -61,7 +61,7 @@ CLAUSES = (
         "D5",
         Area.INTEGRITY,
         Level.MUST,
-        sentence="Where the transport delivers copies, each receiver has its own, and writing into one changes no "
+        sentence="Where the transport delivers copies, each receive brings its own, and writing into one changes no "
         "other.",
         source="src rdt_store.py add_object; ray#54808; ray#55628",
         suffers="One consumer's update in place shows up in another consumer's tensor.",
