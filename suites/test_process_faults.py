@@ -133,6 +133,29 @@ def test_a_source_that_stood_still_works_on(case: Case) -> None:
     _works(case, source, destination, "R3")
 
 
+@check("R3", "A2", situational=("R3", "A2", "A9", "A10"))
+def test_a_send_to_a_receiver_that_stands_still_can_be_aborted(case: Case) -> None:
+    """In the middle of an object, where the source waits for nothing but room to send."""
+    if case.target.one_sided.value or not case.target.can_abort.value:
+        return
+    source, destination = case.actors(2)
+    case.leave_dirty()
+    for number in range(TRIES):
+        attempt = _large_one_on_its_way(case, source, destination, BOTH, seed=number, some_has_come=number % 2 == 0)
+        with destination.paused() as stopped:
+            if not stopped:
+                raise case.cannot("the receiver is on another machine, where it cannot be stopped")
+            aborted = attempt.end_send()
+        if aborted:
+            case.witness("A2", "A9", "A10")
+            attempt.abort(destination)
+            case.error(attempt.main_call, "A1", case.patience.abort)
+            break
+        attempt.expect_exact_or_error("L1")
+        attempt.free()
+    _works(case, source, destination, "A8")
+
+
 @check("R5")
 def test_killed_processes_leave_nothing_on_the_machine(case: Case) -> None:
     """With objects alive that have been received. What the next processes clear is not left."""

@@ -59,6 +59,44 @@ def test_what_is_not_carried_is_found_out(transport: type, avoided: set[str]) ->
     assert bench.carries is bench.carries
 
 
+class SmallOnly(InlineTransport):
+    """Has room for so many bytes and tensors."""
+
+    most_bytes, most_tensors = 1 << 20, 8
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+        if sum(tensor.nbytes for tensor in rdt_object) > self.most_bytes or len(rdt_object) > self.most_tensors:
+            raise ValueError("too much for me")
+        return super().extract_tensor_transport_metadata(obj_id, rdt_object)
+
+
+class FullAtOnce(InlineTransport):
+    """Refuses every object of more than a few bytes but the first one."""
+
+    first = ""
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+        if sum(tensor.nbytes for tensor in rdt_object) > 256:
+            self.first = self.first or obj_id
+            if obj_id != self.first:
+                raise ValueError("full")
+        return super().extract_tensor_transport_metadata(obj_id, rdt_object)
+
+
+def test_what_is_too_large_is_found_out_and_not_sent() -> None:
+    bench = bench_of(SmallOnly, torch.Tensor)
+    limits = bench.carries.limits
+    assert (limits.most_bytes, limits.most_tensors) == (1 << 20, 8)
+    assert "ValueError: too much for me" in limits.refusal(1 << 23, 1) and not limits.refusal(1 << 20, 8)
+    for check in ("test_both_directions_at_once", "test_count_and_order_hold"):
+        result = run_check(bench, check)
+        assert result.outcome in ("passed", "not run") and (result.outcome == "passed" or "too much" in result.reason)
+
+
+def test_an_earlier_object_that_stands_in_the_way_is_no_limit() -> None:
+    assert not bench_of(FullAtOnce, torch.Tensor).carries.limits.refusal(1 << 23, 1)
+
+
 class Forgetful(InlineTransport):
     """Takes nothing that has come from elsewhere."""
 

@@ -252,6 +252,14 @@ class Attempt:
         else:
             self.case.arrived(self.case.ok(self.main_call, clause), self.payload, clause=clause)
 
+    def end_send(self, after: float = 0.2) -> bool:
+        """End a send that has not come back after so many seconds by an abort at the source; whether that did it."""
+        assert self.send is not None
+        if self.send.wait(after):
+            return False
+        self._end_half(self.send, self.source, "A2")
+        return self.case.error(self.send) is not None
+
     def send_too_late(self) -> None:
         """Begin the send of a transfer whose receive has been aborted, and abort it as well."""
         self._begin_send()

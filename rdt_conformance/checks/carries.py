@@ -6,6 +6,8 @@ should break the clauses that are about something else, so their payloads are dr
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -25,8 +27,29 @@ T = TypeVar("T")
 
 _ONCE_HUNG = 1.0
 """Seconds for each call of a transport that has hung before."""
+_SIZES = (64 << 10, 1 << 20, 8 << 20, 64 << 20)
+_COUNTS = (2, 3, 8, 40, 100, 1_000, 10_000)
+"""Bytes and tensors of plain objects, up to those of the largest that checks send."""
 _BEFORE_SENDING = ("extract_tensor_transport_metadata", "get_communicator_metadata")
 """The calls that can refuse an object. Later ones can only lose it."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Above which size, and number of tensors, extract refuses plain objects."""
+
+    most_bytes: int = sys.maxsize
+    most_tensors: int = sys.maxsize
+    too_large: str = ""
+    """The error for more bytes, in words."""
+    too_many: str = ""
+    """The error for more tensors, in words."""
+
+    def refusal(self, nbytes: int, count: int) -> str:
+        """Why it does not carry a plain object of so many bytes and tensors, in a sentence; empty if it does."""
+        if nbytes > self.most_bytes:
+            return f"objects of {nbytes:,} bytes are refused: {self.too_large}"
+        return f"objects of {count:,} tensors are refused: {self.too_many}" if count > self.most_tensors else ""
 
 
 @dataclass(frozen=True)
@@ -52,6 +75,8 @@ class Carries:
     """The error with which it refuses to send what was received, as torch does with another process's GPU memory."""
     apart_only: str = ""
     """The error that it raises between actors that share a GPU, if it does and carries between others."""
+    limits: Limits = Limits()
+    """Which plain objects are too large for it."""
 
 
 def find_out(bench: Bench) -> Carries:
@@ -79,6 +104,7 @@ def find_out(bench: Bench) -> Carries:
         traits = prober.traits()
         driver_refusal = prober.driver_refusal() if plainest and bench.target.one_sided.value else ""
         refusal_to_pass_on = prober.refusal_to_pass_on() if plainest else ""
+        limits = prober.limits() if plainest else Limits()
     except (NeedsRayError, NoProcess):
         return Carries()
     finally:
@@ -93,6 +119,7 @@ def find_out(bench: Bench) -> Carries:
             driver_refusal=driver_refusal,
             refusal_to_pass_on=refusal_to_pass_on,
             apart_only=apart_only,
+            limits=limits,
         )
     nothing = not any(traits.values())
     what = (
@@ -216,6 +243,41 @@ class _Prober:
             for name, payload in self._bench.kind.plain_traits(device):
                 found[name] = self.carries(payload) and found.get(name, True)
         return found
+
+    def limits(self) -> Limits:
+        """The largest plain objects that extract takes, of those that checks send."""
+        budget = self._bench.budget
+        sizes = [min(nbytes, budget.big_bytes) for nbytes in _SIZES]
+        most_bytes, too_large = self._most(256, sizes, self._bench.kind.simple)
+        counts = [count for count in _COUNTS if count <= budget.many_tensors]
+        most_tensors, too_many = self._most(1, counts, lambda count: self._bench.kind.simple(max(256, count), count))
+        return Limits(most_bytes, most_tensors, too_large, too_many)
+
+    def _most(self, taken: int, amounts: Sequence[int], payload: Callable[[int], Payload]) -> tuple[int, str]:
+        """The last of growing amounts before the first one that extract refuses, and with which error."""
+        for amount in amounts:
+            if self._refusal(payload(amount)):
+                self._abandon()  # it may be an earlier object that stands in the way, which is for others to say
+                if error := self._refusal(payload(amount)):
+                    return taken, error
+            taken = amount
+        return sys.maxsize, ""
+
+    def _refusal(self, payload: Payload) -> str:
+        """The error with which extract refuses a payload, in words; empty if it does not."""
+        world = self._world = self._world or self._bench.new_world(used=False, spread=self.spread)
+        source, _ = world.actors(2)
+        refusal = ""
+        try:
+            self._value(source.extract(world.new_object_id(), source.build(payload, self.device)))
+        except _Raised as raised:
+            refusal = _in_words(raised.error)
+        except (Hung, ActorDiedError):
+            self._abandon()  # what becomes of it is for the checks to say
+            return ""
+        if not world.reset(self._seconds):
+            self._abandon()
+        return refusal
 
     def driver_refusal(self) -> str:
         """The error with which the driver cannot share an object, or receive one of an actor; empty if it can both."""

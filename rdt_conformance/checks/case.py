@@ -20,6 +20,7 @@ from rdt_conformance.engines.base import Hung, Pending, Spread, origin_of
 from rdt_conformance.engines.reference.errors import ActorDiedError, NeedsRayError, ProtocolError, needs_ray
 from rdt_conformance.engines.reference.worker import AS_IN_RAY, Settings
 from rdt_conformance.history import describe_error
+from rdt_conformance.payloads.base import DEFAULT_MAX_BYTES, DEFAULT_MAX_TENSORS
 from rdt_conformance.ray_interface import installed_interface
 
 if TYPE_CHECKING:
@@ -112,16 +113,34 @@ class Case:
             self.drawn.append(text)
 
     def payloads(self, **limits: Any) -> st.SearchStrategy[Payload]:
-        """Plain payloads, of which this transport carries each kind alone. `limits` as in `PayloadKind.payloads`."""
-        fixed = {"device": self.bench.device, "plain": True, "min_tensors": 1, "avoid": self.bench.carries.avoid}
-        return self.kind.payloads(**{**fixed, **limits})
+        """Plain payloads, of which this transport carries each kind alone. `limits` as in `PayloadKind.payloads`.
+
+        Raises:
+            NotExercised: the transport refuses objects of as many tensors.
+        """
+        carries = self.bench.carries
+        asked = {"device": self.bench.device, "plain": True, "min_tensors": 1, "avoid": carries.avoid, **limits}
+        count = min(asked.get("max_tensors", DEFAULT_MAX_TENSORS), carries.limits.most_tensors)
+        if asked["min_tensors"] > count:
+            raise self.cannot(carries.limits.refusal(0, asked["min_tensors"]))
+        nbytes = min(asked.get("max_bytes", DEFAULT_MAX_BYTES), carries.limits.most_bytes // max(count, 1))
+        return self.kind.payloads(**{**asked, "max_tensors": count, "max_bytes": nbytes})
 
     def families(self) -> st.SearchStrategy[Family]:
         """Payloads whose tensors share memory, of which this transport carries each kind alone."""
         return self.kind.families(device=self.bench.device, avoid=self.bench.carries.avoid)
 
     def payload(self, nbytes: int = 256, count: int = 1, seed: int = 0) -> Payload:
-        """One plain payload of a given size."""
+        """One plain payload of a given size.
+
+        Raises:
+            NotExercised: the transport refuses objects as large. An example in which something was drawn is given up.
+        """
+        if nbytes > 256 or count > 1:  # as large as the one by which it was found out whether anything is carried
+            refusal = self.bench.carries.limits.refusal(nbytes, count)
+            self.unless(bool(refusal and self.drawn))
+            if refusal:
+                raise self.cannot(refusal)
         return self.kind.simple(nbytes, count, seed)
 
     @property

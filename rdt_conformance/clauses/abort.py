@@ -32,7 +32,6 @@ CLAUSES = (
         fix="Do for sends what you do for receives: keep each under its object where abort_transport finds it, and end "
         "the call that blocks.",
         applies=Applies.ABORTABLE_TWO_SIDED,
-        engines=REFERENCE,
     ),
     Clause(
         "A3",

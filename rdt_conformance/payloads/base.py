@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from rdt_conformance.payloads.watching import Fingerprint, Guard, Lifetimes
 
+DEFAULT_MAX_TENSORS = 4
 DEFAULT_MAX_BYTES = 65 << 10
 """Enough to cross the edge at 64 KiB."""
 
@@ -115,7 +116,7 @@ class PayloadKind(Protocol):
         *,
         device: str = "cpu",
         min_tensors: int = 0,
-        max_tensors: int = 4,
+        max_tensors: int = DEFAULT_MAX_TENSORS,
         max_bytes: int = DEFAULT_MAX_BYTES,
         plain: bool = False,
         refusable: bool = True,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rdt_conformance.payloads import numpy_memory
-from rdt_conformance.payloads.base import DEFAULT_MAX_BYTES
+from rdt_conformance.payloads.base import DEFAULT_MAX_BYTES, DEFAULT_MAX_TENSORS
 from rdt_conformance.payloads.catalogue import every_contiguous, every_view, plain_traits
 from rdt_conformance.payloads.contents import Memory
 from rdt_conformance.payloads.numpy_oddities import OddNumpyPayload
@@ -122,7 +122,7 @@ class NumpyKind:
         *,
         device: str = "cpu",
         min_tensors: int = 0,
-        max_tensors: int = 4,
+        max_tensors: int = DEFAULT_MAX_TENSORS,
         max_bytes: int = DEFAULT_MAX_BYTES,
         plain: bool = False,
         refusable: bool = True,

@@ -13,7 +13,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from rdt_conformance.payloads import torch_memory
-from rdt_conformance.payloads.base import DEFAULT_MAX_BYTES
+from rdt_conformance.payloads.base import DEFAULT_MAX_BYTES, DEFAULT_MAX_TENSORS
 from rdt_conformance.payloads.catalogue import every_contiguous, every_view, plain_traits
 from rdt_conformance.payloads.contents import Memory
 from rdt_conformance.payloads.recipes import ArrayPayload, ArrayRecipe, Look
@@ -173,7 +173,7 @@ class TorchKind:
         *,
         device: str = "cpu",
         min_tensors: int = 0,
-        max_tensors: int = 4,
+        max_tensors: int = DEFAULT_MAX_TENSORS,
         max_bytes: int = DEFAULT_MAX_BYTES,
         plain: bool = False,
         refusable: bool = True,

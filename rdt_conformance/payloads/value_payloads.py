@@ -13,7 +13,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from rdt_conformance.facts import type_name
-from rdt_conformance.payloads.base import DEFAULT_MAX_BYTES
+from rdt_conformance.payloads.base import DEFAULT_MAX_BYTES, DEFAULT_MAX_TENSORS
 from rdt_conformance.payloads.recipes import list_differences
 from rdt_conformance.payloads.strategies import SEVERAL
 from rdt_conformance.payloads.value_kind import OTHER_CONTENTS, Form, GivenMemory, ValueKind
@@ -208,7 +208,7 @@ class ValuePayloads:
         *,
         device: str = "cpu",
         min_tensors: int = 0,
-        max_tensors: int = 4,
+        max_tensors: int = DEFAULT_MAX_TENSORS,
         max_bytes: int = DEFAULT_MAX_BYTES,
         plain: bool = False,
         refusable: bool = True,

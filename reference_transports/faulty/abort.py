@@ -53,6 +53,17 @@ class SendIgnoresAbort(TcpTransport):
         return self._asking.pop(transfer_id, None)
 
 
+@breaks("A2", across_processes=True)
+class AbortIsForThoseWhoWait(TcpTransport):
+    """Ends sends that wait for their receiver, and none that has found it: that one will soon be over, it thinks."""
+
+    def abort_transport(self, obj_id: str, communicator_metadata: Any) -> None:
+        sending = [end for end in self._ends if isinstance(end, SourceEnd)]
+        for end in sending:
+            self._ends.discard(end)
+        super().abort_transport(obj_id, communicator_metadata)
+
+
 @breaks("A3")
 class AbortKillsNextTransfer(SocketPullTransport):
     """Keeps an abort that came too late, and applies it to the object's next transfer."""
