@@ -24,6 +24,8 @@ SMALL = 4096
 """Bytes of the view."""
 PER_TENSOR = 0.01
 """Seconds that each tensor of an object may take in addition."""
+RECYCLED = 2 << 20
+"""Bytes of an object for which memory is worth to be kept and used again."""
 DELIVERY = "L1"
 """What is broken where nothing arrives, though something else was to be looked at."""
 
@@ -144,8 +146,11 @@ def test_copies_of_different_receivers_are_independent(case: Case) -> None:
 
 @check("D6")
 def test_earlier_tensors_stay_as_they_are_when_later_ones_arrive(case: Case) -> None:
-    payload = case.draw(case.payloads(max_bytes=20_000), "payload")
+    """Also where the user has kept nothing but views of them."""
+    large = case.draw(st.sampled_from([False, True]), "large")
+    payload = case.payload(RECYCLED) if large else case.draw(case.payloads(max_bytes=20_000), "payload")
     later = case.draw(st.lists(st.sampled_from(("the same again", "another", "a larger one")), max_size=5), "later")
+    as_views = case.kind.has_parts and case.draw(st.booleans(), "kept as views")
     source, destination = case.actors(2)
     sent = {
         "the same again": payload,
@@ -155,8 +160,15 @@ def test_earlier_tensors_stay_as_they_are_when_later_ones_arrive(case: Case) -> 
     refs = {what: source.produce(each, case.bench.device) for what, each in sent.items()}
     arrived: list[tuple[Held, Payload]] = []
     for what in ["the same again", *later, "another"]:
-        arrived.append((case.ok(destination.consume(refs[what]), DELIVERY), sent[what]))
-        case.unless(bool(arrived[-1][0].differences(sent[what])))
+        received = case.ok(destination.consume(refs[what]), DELIVERY)
+        case.unless(bool(received.differences(sent[what])))
+        if as_views:
+            tensors = received.part(0)
+            views = tensors.derive(_views)
+            tensors.drop()
+            received.drop()
+            received = views
+        arrived.append((received, sent[what]))
         for number, (held, expected) in enumerate(arrived[:-1], 1):
             _expect(case, held, expected, "D6", f"when object {len(arrived)} had arrived, object {number} had changed")
 
@@ -268,6 +280,10 @@ def _words(payload: Payload) -> str:
 
 def _tensors_of_all(payloads: list[Payload], device: str) -> list[Any]:
     return [tensor for payload in payloads for tensor in payload.build(device)]
+
+
+def _views(tensors: list[Any]) -> list[Any]:
+    return [tensor[...] for tensor in tensors]
 
 
 def _amount(values: Any) -> str:

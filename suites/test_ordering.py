@@ -89,7 +89,7 @@ def test_both_directions_at_once(case: Case) -> None:
         ref_there, ref_back = one.produce(there), two.produce(back)
         arriving += [(two.consume(ref_there), there), (one.consume(ref_back), back)]
     for pending, payload in arriving:
-        case.arrived(case.ok(pending), payload)
+        case.arrived(case.ok(pending), payload, clause="O1")
 
 
 @check("O5", "O6")

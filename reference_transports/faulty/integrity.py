@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import mmap
 import pickle
+import weakref
+from collections import defaultdict
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +13,7 @@ import torch
 from ray.experimental import CommunicatorMetadata, TensorTransportMetadata
 from ray.experimental.rdt.tensor_transport_manager import FetchRequest
 
-from reference_transports._layout import flat_bytes, landing
+from reference_transports._layout import flat_bytes, landing, sizes
 from reference_transports._segments import Span
 from reference_transports.faulty import breaks
 from reference_transports.inline import InlineMetadata, InlineTransport
@@ -229,6 +231,8 @@ class ReturnsReadOnlyMemory(_Mapped):
 class ReusesItsTensors(InlineTransport):
     """Keeps the tensors that it allocates, and receives the next object of the same shapes into them."""
 
+    from_bytes = 0
+
     def __init__(self) -> None:
         self._kept: dict[Any, list[Any]] = {}
 
@@ -240,9 +244,41 @@ class ReusesItsTensors(InlineTransport):
         target_buffers: list[Any] | None = None,
     ) -> list[Any]:
         meta = tensor_transport_metadata.tensor_meta
-        if target_buffers is None:
+        if target_buffers is None and sum(sizes(meta)) >= self.from_bytes:
             target_buffers = self._kept.setdefault(tuple(meta), landing(meta))
         return super().recv_multiple_tensors(obj_id, tensor_transport_metadata, communicator_metadata, target_buffers)
+
+
+@breaks("D6")
+class ReusesLargeTensors(ReusesItsTensors):
+    """Does so above a megabyte, where to allocate takes long."""
+
+    from_bytes = 1 << 20
+
+
+@breaks("D6")
+class TakesBackWhatViewsShow(InlineTransport):
+    """Receives into the memory of tensors that are gone, and does not see the views of them that are not."""
+
+    def __init__(self) -> None:
+        self._unused: defaultdict[Any, list[Any]] = defaultdict(list)
+
+    def recv_multiple_tensors(
+        self,
+        obj_id: str,
+        tensor_transport_metadata: TensorTransportMetadata,
+        communicator_metadata: CommunicatorMetadata,
+        target_buffers: list[Any] | None = None,
+    ) -> list[Any]:
+        buffers = target_buffers or [self._lent(each) for each in landing(tensor_transport_metadata.tensor_meta)]
+        return super().recv_multiple_tensors(obj_id, tensor_transport_metadata, communicator_metadata, buffers)
+
+    def _lent(self, fresh: torch.Tensor) -> torch.Tensor:
+        unused = self._unused[fresh.shape, fresh.dtype]
+        own = unused.pop() if unused else fresh
+        lent = own.view_as(own)
+        weakref.finalize(lent, unused.append, own)
+        return lent
 
 
 @breaks("D7")
