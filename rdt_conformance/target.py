@@ -199,7 +199,7 @@ def _transport_and_profile(spec: str, found: object) -> tuple[type[TensorTranspo
     if isinstance(transport, TensorTransportManager):
         raise TargetProblem(f"{what} is an instance; Ray builds its own, so name the class {type(transport).__name__}")
     if not isinstance(transport, type):
-        raise TargetProblem(f"{what} is a {type(transport).__name__}, neither a class nor a TransportProfile")
+        raise TargetProblem(f"{what} is of type {type(transport).__name__}, neither a class nor a TransportProfile")
     if transport is TransportProfile:
         raise TargetProblem(f"{what} is TransportProfile itself; name an instance of it")
     if not issubclass(transport, TensorTransportManager):
