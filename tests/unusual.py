@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import uuid
 import weakref
 from dataclasses import dataclass
@@ -10,8 +11,10 @@ from typing import Any
 
 import torch
 from ray.experimental import CommunicatorMetadata, TensorTransportMetadata
+from ray.experimental.rdt.tensor_transport_manager import FetchRequest
 
 from reference_transports.inline import InlineMetadata, InlineTransport
+from reference_transports.socket_pull import SocketPullTransport
 
 
 @dataclass
@@ -73,6 +76,72 @@ class NeverPassesOn(NeverToItself):
         alive = [each for each in self._received if each() is not None]
         self._received = [*alive, *map(weakref.ref, tensors)]
         return tensors
+
+
+class RemembersLivingTensors(InlineTransport):
+    """Has a record of each tensor that it described, for as long as that lives."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, weakref.ref[Any]] = {}
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+        for tensor in rdt_object:
+            key = id(tensor)
+            self._known[key] = weakref.ref(tensor, lambda _, key=key: self._known.pop(key, None))
+        return super().extract_tensor_transport_metadata(obj_id, rdt_object)
+
+
+class RefusesSomeBuffersLate(SocketPullTransport):
+    """Receives into a single target buffer, and refuses several, when they are waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._refused: weakref.WeakValueDictionary[int, FetchRequest] = weakref.WeakValueDictionary()
+
+    def fetch_multiple_tensors(
+        self,
+        obj_id: str,
+        tensor_transport_metadata: TensorTransportMetadata,
+        communicator_metadata: CommunicatorMetadata,
+        target_buffers: list[Any] | None = None,
+    ) -> FetchRequest:
+        several = target_buffers is not None and len(target_buffers) > 1
+        into = None if several else target_buffers
+        request = super().fetch_multiple_tensors(obj_id, tensor_transport_metadata, communicator_metadata, into)
+        if several:
+            self._refused[id(request)] = request
+        return request
+
+    def wait_fetch_complete(self, fetch_request: FetchRequest, timeout: float = -1) -> list[Any]:
+        if id(fetch_request) in self._refused:
+            raise ValueError("several target buffers are not supported")
+        return super().wait_fetch_complete(fetch_request, timeout)
+
+
+class ReceivesIntoAnArena(InlineTransport):
+    """Hands out parts of one memory, one behind the other, until that is used up."""
+
+    def __init__(self) -> None:
+        self._arena, self._used = torch.empty(0, dtype=torch.uint8), 0
+
+    def recv_multiple_tensors(
+        self,
+        obj_id: str,
+        tensor_transport_metadata: TensorTransportMetadata,
+        communicator_metadata: CommunicatorMetadata,
+        target_buffers: list[Any] | None = None,
+    ) -> list[Any]:
+        if target_buffers is None:
+            target_buffers = [self._part(*meta) for meta in tensor_transport_metadata.tensor_meta]
+        return super().recv_multiple_tensors(obj_id, tensor_transport_metadata, communicator_metadata, target_buffers)
+
+    def _part(self, shape: Any, dtype: Any) -> torch.Tensor:
+        nbytes = math.prod(shape) * dtype.itemsize
+        if self._used + nbytes > len(self._arena):
+            self._arena, self._used = torch.empty(max(1 << 25, nbytes), dtype=torch.uint8), 0
+        part = self._arena[self._used : self._used + nbytes]
+        self._used += -(-nbytes // 64) * 64
+        return part.view(dtype).view(shape) if nbytes else torch.empty(shape, dtype=dtype)
 
 
 def _memory(tensor: Any) -> int:
