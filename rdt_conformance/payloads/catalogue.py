@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -85,9 +86,12 @@ def plain_traits(
 
 
 def _together(view: ArrayRecipe) -> list[tuple[ArrayRecipe, ...]]:
-    """A view in one object with itself, and with the whole memory that it is a view of."""
+    """A view in one object with itself, with the whole memory that it is a view of, and with that in its own shape."""
     whole = ArrayRecipe(view.memory, contiguous((view.memory.elements,)))
-    return [(view, view), (view, whole), (whole, view)]
+    found = [(view, view), (view, whole), (whole, view)]
+    if math.prod(view.layout.shape) == view.memory.elements:  # its dimensions lie in another order, and that is all
+        found.append((ArrayRecipe(view.memory, contiguous(view.layout.shape)), view))
+    return found
 
 
 def _payloads(payload_type: type[AnyPayload], samples: Sequence[tuple[ElementType, Layout, Wrap]]) -> list[AnyPayload]:

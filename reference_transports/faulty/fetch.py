@@ -59,6 +59,14 @@ class TimeoutInMilliseconds(SocketPullTransport):
 
 
 @breaks("F3")
+class TimeoutInWholeSeconds(SocketPullTransport):
+    """Waits for whole seconds only, as it hands them to a library that knows no others."""
+
+    def wait_fetch_complete(self, fetch_request: FetchRequest, timeout: float = -1) -> list[Any]:
+        return super().wait_fetch_complete(fetch_request, int(timeout))
+
+
+@breaks("F3")
 class OnlyZeroTimesOut(SocketPullTransport):
     """Looks whether the tensors are there, or waits for them, but not for a while."""
 

@@ -172,6 +172,20 @@ class KeysTensorsByAddress(InlineTransport):
         return metadata
 
 
+@breaks("D3")
+class SendsOnceWhatLooksAlike(InlineTransport):
+    """Tells the tensors of an object apart by address, shape and dtype, as if a matrix and its transpose were one."""
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+        metadata = super().extract_tensor_transport_metadata(obj_id, rdt_object)
+        known: dict[Any, bytes] = {}
+        for index, tensor in enumerate(rdt_object):
+            if tensor.numel():
+                key = tensor.data_ptr(), tensor.shape, tensor.dtype
+                metadata.payload[index] = known.setdefault(key, metadata.payload[index])
+        return metadata
+
+
 @breaks("D4")
 class EmptiesWhatItSent(TcpTransport):
     """Takes the tensors for its own send buffers, and clears them for the next use."""
