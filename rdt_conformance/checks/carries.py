@@ -247,7 +247,7 @@ class _Prober:
     def limits(self) -> Limits:
         """The largest plain objects that extract takes, of those that checks send."""
         budget = self._bench.budget
-        sizes = [min(nbytes, budget.big_bytes) for nbytes in _SIZES]
+        sizes = sorted({min(nbytes, budget.big_bytes) for nbytes in _SIZES})
         most_bytes, too_large = self._most(256, sizes, self._bench.kind.simple)
         counts = [count for count in _COUNTS if count <= budget.many_tensors]
         most_tensors, too_many = self._most(1, counts, lambda count: self._bench.kind.simple(max(256, count), count))
