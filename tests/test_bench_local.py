@@ -105,6 +105,13 @@ def test_who_brings_down_a_process_is_named_and_nothing_is_left(
     assert not [child for child in left if "resource_tracker" not in " ".join(child.cmdline())]
 
 
+def test_a_group_of_actors_is_what_two_processes_cannot_have(pair: LocalPair) -> None:
+    plan = Plan(seconds=0.1, epochs=1, soak=0)
+    series = measure({"ray:GLOO": partial(pair.contender, "transport", "ray:GLOO", flat(1000))}, plan)["ray:GLOO"]
+    assert not series.samples
+    assert "NeedsRayError: it needs a group of actors, and Ray has no part in this" in series.problem
+
+
 def test_who_does_not_answer_is_given_up(pair: LocalPair, faulty: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stuck = pair.contender("transport", f"{faulty}Stuck", flat(10))
     monkeypatch.setattr(process, "PATIENCE_SECONDS", 0.5)

@@ -125,3 +125,29 @@ def test_a_short_soak(actors: int, tmp_path: Path) -> None:
     kinds = {series["kind"] for series in check["series"] if series["process"] == "actor1"}
     assert {"sockets", "threads", "uss bytes"} <= kinds
     assert all(at >= 0 and figure >= 0 for series in check["series"] for at, figure in series["points"])
+
+
+def test_a_process_that_ends_by_itself_is_told_whatever_fails_for_it(tmp_path: Path) -> None:
+    (tmp_path / "ends.py").write_text(
+        """
+import time
+from rdt_conformance.checks import soak
+
+step = soak.Program.step
+
+def kill_one(self):
+    step(self)
+    if self.made > 5:
+        self._case.world.host._remotes["actor2"].process.kill()
+        while "actor2" not in self._case.world.died():
+            time.sleep(0.01)
+        raise NotImplementedError("what Ray says of an object that it no longer knows")
+
+soak.Program.step = kill_one
+"""
+    )
+    run = run_suite(tmp_path, "inline", "-p", "ends", "--rdt-profile=soak", "--rdt-minutes=0.1", "--rdt-seed=1")
+    assert run.status == 1, run.printed
+    assert run.broken() == {"L1"}
+    assert "the process of actor2 ended, and nobody had ended it" in run.printed
+    assert "harness error" not in run.printed

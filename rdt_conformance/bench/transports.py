@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from functools import lru_cache
 from typing import Any
 
+from ray.experimental.rdt.collective_tensor_transport import CollectiveTensorTransport
+
 from rdt_conformance import pickling
 from rdt_conformance.bench.contents import FAR, Contents, Load, read_first, tensors_of
 from rdt_conformance.bench.loop import Sample
@@ -98,14 +100,26 @@ class Receiving:
         self.received: list[Any] = []
 
     def begin(self, ids: list[str], described: list[bytes]) -> list[bytes]:
-        """Begin to fetch; for a two-sided transport, get ready, and return what the source needs for its part."""
-        comms = [self.transport.get_communicator_metadata(*self._ends, self._name) for _ in ids]
+        """Begin to fetch; for a two-sided transport, get ready, and return what the source needs for its part.
+
+        Raises:
+            NeedsRayError: it is one of Ray's that send within a collective group, which only Ray can make.
+        """
+        comms = [self._communicator() for _ in ids]
         metadata = [pickling.loads(each) for each in described]
         self._arguments = list(zip(ids, metadata, comms, self._parts, strict=True))
         if not self.one_sided:
             return [pickling.dumps(comm) for comm in comms]
         self._requests = [self.transport.fetch_multiple_tensors(*each) for each in self._arguments]
         return []
+
+    def _communicator(self) -> Any:
+        try:
+            return self.transport.get_communicator_metadata(*self._ends, self._name)
+        except ValueError as error:
+            if isinstance(self.transport, CollectiveTensorTransport):
+                raise NeedsRayError(f"it needs a group of actors, and Ray has no part in this: {error}") from error
+            raise
 
     def end(self) -> None:
         """Wait for all."""

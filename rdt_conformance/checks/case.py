@@ -138,8 +138,8 @@ class Case:
         """
         if nbytes > 256 or count > 1:  # as large as the one by which it was found out whether anything is carried
             refusal = self.bench.carries.limits.refusal(nbytes, count)
-            self.unless(bool(refusal and self.drawn))
             if refusal:
+                self.unless(bool(self.drawn))
                 raise self.cannot(refusal)
         return self.kind.simple(nbytes, count, seed)
 

@@ -80,6 +80,12 @@ class Soak:
             self._fail(case, program, getattr(hung, "clause", "L1"), str(hung), hung)
         except (NotExercised, NeedsRayError, NoProcess) as reason:
             self._result.outcome, self._result.reason = "not run", str(reason)
+        except Exception as error:  # whatever Ray or a step says of what a dead process had
+            died = [name for name, by_itself in case.world.died().items() if by_itself]
+            if not died:
+                raise
+            happened = f"the process of {' and of '.join(died)} ended, and nobody had ended it"
+            self._fail(case, program, "R2" if program is not None and program.deaths else "L1", happened, error)
         finally:
             if program is not None:
                 self._tell(case, program)
@@ -138,6 +144,7 @@ class Soak:
             history=case.world.history.steps()[-_STEPS:],
             error=author.traceback_of(error.__cause__),
             stacks=getattr(error, "stacks", ""),
+            crash=case.world.last_words(),
             replay=self._bench.replay_command(self._name),
         )
         self._result.failures = (*self._result.failures, failure)

@@ -47,3 +47,23 @@ class LosesOneObjectInTwentyAfterADeath(SocketPullTransport):
         except ConnectionError:
             self._mourning = True
             raise
+
+
+@breaks("R2", soak=True)
+class DiesSomeTimeAfterAnother(SocketPullTransport):
+    """Once a process that it knew has died, it ends its own with the twentieth object that it receives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._left = _SEVERAL
+        self._mourning = False
+
+    def recv_multiple_tensors(self, obj_id: str, metadata: Any, communicator: Any, target_buffers: Any = None) -> Any:
+        self._left -= self._mourning
+        if not self._left:
+            os.abort()
+        try:
+            return super().recv_multiple_tensors(obj_id, metadata, communicator, target_buffers)
+        except ConnectionError:
+            self._mourning = True
+            raise
