@@ -1,4 +1,4 @@
-"""Ctrl-C that is not lost.
+"""Ctrl-C that is not lost, and SIGTERM, by which CI systems end what takes too long, treated alike.
 
 Python raises KeyboardInterrupt wherever the main thread happens to be. Inside a finalizer, such as that of a reference
 or of a transport's request, the exception is only printed, and the run would go on. So the key press is remembered, and
@@ -16,40 +16,54 @@ from types import FrameType, TracebackType
 
 import pytest
 
-_pressed = threading.Event()
+_NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+_received: list[int] = []
+"""During the run at hand."""
 
 
 @contextmanager
 def heeded() -> Iterator[None]:
-    """Remember Ctrl-C while the body runs. Does nothing outside of the main thread, which gets no signals."""
+    """Remember these signals while the body runs. Does nothing outside of the main thread, which gets none."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _pressed.clear()
-    before = signal.signal(signal.SIGINT, _remember)
+    _received.clear()
+    before = {number: signal.signal(number, _remember) for number in _NAMES}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def check() -> None:
     """Raises:
-    KeyboardInterrupt: Ctrl-C was pressed, and the run has not ended.
+    KeyboardInterrupt: the run is to end, and has not ended.
     """
-    if _pressed.is_set():
+    if _received:
         raise KeyboardInterrupt
 
 
+def told() -> str:
+    """How a run ended that did not come to its end."""
+    by = [f" by {_NAMES[signal.Signals(number)]}" for number in _received[:1]]  # it may not have been a signal
+    return f"the run was ended early{''.join(by)}"
+
+
 def pytest_runtest_logstart() -> None:
-    """Begin no test after Ctrl-C."""
+    """Begin no test after that."""
     check()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_keyboard_interrupt(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-    """Let pytest end a run that was interrupted between two lines."""
+    """Let pytest end a run that was interrupted between two lines, and say where it was, not where this file is."""
     drop_unnumbered(excinfo.value)
+    elsewhere = [
+        place for place in _places(excinfo.value.__traceback__) if place.tb_frame.f_code.co_filename != __file__
+    ]
+    if elsewhere:
+        elsewhere[-1].tb_next = None
 
 
 def drop_unnumbered(error: BaseException | None) -> None:
@@ -79,5 +93,5 @@ def _places(place: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def _remember(number: int, frame: FrameType | None) -> None:
-    _pressed.set()
-    signal.default_int_handler(number, frame)
+    _received.append(number)
+    signal.default_int_handler(signal.SIGINT, frame)

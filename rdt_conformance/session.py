@@ -98,6 +98,8 @@ class Session:
         self._report_path: Path | None = None
         self._nothing = False
         """No check was selected."""
+        self._early = ""
+        """Why there is no verdict."""
         self._report_problem = ""
         self._exit_status = 0
 
@@ -301,21 +303,23 @@ class Session:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Judge, write the report and set the exit status; a run that pytest ended early keeps pytest's."""
-        judged = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
-        if self._has_verdict() and exitstatus in judged:
+        """Judge, write the report and set the exit status; a run that was ended early keeps pytest's."""
+        whole = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+        self._early = "" if exitstatus in whole else f"no verdict: {interrupts.told()}"
+        so_far = exitstatus == pytest.ExitCode.INTERRUPTED and bool(self._results)
+        if self._has_verdict() and (exitstatus in whole or so_far):
             verdict = judging.judge(
                 self._results,
                 self.target,
                 self._engines_of_run,
-                selected_all=self._selected_all(session),
+                selected_all=self._selected_all(session) and not so_far,
                 deviations=self._deviations,
                 required=self._required,
             )
             self._write_report(verdict)
             if not self._benchmarks.only:
                 self.verdict = verdict
-                session.exitstatus = self._status(verdict)
+                session.exitstatus = exitstatus if so_far else self._status(verdict)
         self._exit_status = int(session.exitstatus)
 
     @pytest.hookimpl(trylast=True)
@@ -330,12 +334,13 @@ class Session:
                 report_path=self._report_path,
                 replayed=self._settings.replay is not None,
                 nothing=self._nothing,
+                first=self._early,
             )
         elif self._benchmarks.only and self._report_path is not None:
             terminalreporter.write_line(f"report: {self._report_path}")
         elif self._has_verdict() and not self._benchmarks.only:
             terminalreporter.section("rdt-conformance verdict")
-            terminalreporter.write_line("no verdict: the run was ended early")
+            terminalreporter.write_line(self._early)
         if self._report_problem:
             terminalreporter.write_line(self._report_problem, red=True)
 

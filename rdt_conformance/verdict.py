@@ -299,7 +299,8 @@ def _headline(
             return f"partial run: {share}; {count(len(broken), 'MUST clause')} broken ({few(broken)}){besides}"
         case Exit.BROKEN:
             more = f", and {len(unmet) - 1} more" if len(unmet) > 1 else ""
-            return f"demand not met: {unmet[0]}{more}"
+            otherwise = _headline(clauses, harness_errors, (), engines, selected_all, nothing=nothing)
+            return f"demand not met: {unmet[0]}{more}; otherwise {otherwise.partition(':')[0]}"
         case Exit.HARNESS_ERROR:
             mistakes = count(len(harness_errors), "harness error")
             say = "says" if len(harness_errors) == 1 else "say"

@@ -50,7 +50,7 @@ def under_way(transport: str, folder: Path, temporary: Path) -> Iterator[subproc
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_ended_in_mid_run(transport: str, how: signal.Signals, tmp_path: Path, temporary: Path) -> None:
     before = set(os.listdir("/dev/shm"))
     with under_way(transport, tmp_path, temporary) as run:
@@ -59,9 +59,13 @@ def test_ended_in_mid_run(transport: str, how: signal.Signals, tmp_path: Path, t
         assert run.stdout is not None
         printed = run.stdout.read()
         status = run.wait(60)
-    if how is signal.SIGINT:
+    if how is not signal.SIGKILL:
         assert status == 2, printed
-        assert "no verdict: the run was ended early" in printed
+        assert f"no verdict: the run was ended early by {'Ctrl-C' if how is signal.SIGINT else 'SIGTERM'}" in printed
+        assert "partial run: " in printed and "its checks were not selected, or not come to" in " ".join(
+            printed.split()
+        )
+        assert "interrupts.py" not in printed
     psutil.wait_procs(children, timeout=10)
     assert not [child for child in children if child.is_running()]
     assert set(os.listdir(tmp_path)) <= {".benchmarks"}  # pytest-benchmark's own, in every pytest run

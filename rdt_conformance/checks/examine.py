@@ -209,6 +209,7 @@ class Examination:
             )
 
     def _note_crash(self, crash: BaseException) -> None:
+        interrupts.check()  # in the middle of its own work, Hypothesis makes an error of its own of Ctrl-C
         self.crash = crash
         self._reason = f"the check itself crashed: {type(crash).__name__}: {crash}"
 

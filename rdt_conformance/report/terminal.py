@@ -49,6 +49,7 @@ def write(
     report_path: Path | None,
     replayed: bool = False,
     nothing: bool = False,
+    first: str = "",
 ) -> None:
     """Write the section ``rdt-conformance verdict``.
 
@@ -60,9 +61,12 @@ def write(
         report_path: where ``report.json`` lies; None if no report was written.
         replayed: one failure was shown again. Of a MUST pytest tells the whole story; of a SHOULD it is told here.
         nothing: no check was selected, and so there is not much to show.
+        first: what has to be known before all that.
     """
     width = min(max(shutil.get_terminal_size().columns, NARROWEST), WIDEST) - 1
     terminalreporter.section("rdt-conformance verdict")
+    if first:
+        terminalreporter.write_line(first, yellow=True)
     sections: list[Iterable[Line]] = [
         _head(verdict, target, width, replayed),
         _hint(verdict, width),
