@@ -29,6 +29,8 @@ class TransportProfile:
             that derives from `rdt_conformance.ValueKind`.
         needs_process: True if two instances cannot live in one process; such a transport is not run on the local
             engine.
+        gives_up_after: seconds after which it fails by itself what cannot succeed any more, if that is late: its own
+            timeouts and retries. The suite waits for it so much longer before it speaks of a hang.
         note: one line for the report.
     """
 
@@ -38,4 +40,5 @@ class TransportProfile:
     data_type: type | None = None
     payload_kind: ValueKind | None = None
     needs_process: bool = False
+    gives_up_after: float = 0.0
     note: str = ""

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["Fact", "Target", "TargetProblem", "ToldFact", "resolve", "type_name"]
 
 T = TypeVar("T")
+_LATEST = 60
+"""Seconds after which Ray itself gives up, unless it is told otherwise (RAY_rdt_fetch_fail_timeout_milliseconds)."""
 
 
 class ToldFact(NamedTuple):
@@ -56,6 +58,8 @@ class Target:
     """Whether it brings its own fetch and wait, instead of the interface's, which receive at once."""
     needs_process: Fact[bool]
     note: Fact[str]
+    gives_up_after: float = 0.0
+    """Seconds; see `TransportProfile`."""
     nodes: int = 1
     """Over how many nodes the run spreads its actors."""
     own_kind: ValueKind | None = None
@@ -118,6 +122,7 @@ class Target:
                 "fits Ray", fitting_versions(self.transport_class, self.capabilities), "signatures of its methods"
             ),
             ToldFact("process", process, self.needs_process.learnt),
+            ToldFact("gives up", f"after {late:g} s by itself" if (late := self.gives_up_after) else "", "profile"),
             ToldFact("note", self.note.value, self.note.learnt),
         )
         return tuple(fact for fact in told if fact.value)
@@ -163,6 +168,7 @@ def resolve(spec: str, *, devices: Sequence[str] | None = None, data_type: str |
         own_fetch=_own_fetch(transport),
         needs_process=_needs_process(transport, profile, needs_ray),
         note=Fact(profile.note, "profile") if profile else Fact("", "default"),
+        gives_up_after=_gives_up_after(spec, profile),
         nodes=nodes,
         own_kind=own_kind,
     )
@@ -328,6 +334,13 @@ def _needs_process(
     if issubclass(transport, CollectiveTensorTransport):
         return Fact(True, "class: derives from Ray's CollectiveTensorTransport")
     return Fact(False, "default")
+
+
+def _gives_up_after(spec: str, profile: TransportProfile | None) -> float:
+    seconds = profile.gives_up_after if profile else 0.0
+    if not isinstance(seconds, int | float) or not 0 <= seconds <= _LATEST:
+        raise TargetProblem(f"{spec}: gives_up_after={seconds!r} [profile] is not a number of seconds up to {_LATEST}")
+    return float(seconds)
 
 
 def _own_fetch(transport: type[TensorTransportManager]) -> Fact[bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy
@@ -261,6 +262,16 @@ def test_among_processes_nothing_is_said_to_hang_before_half_a_minute_until_some
             bench.note_hang()
             seconds.append((bench.patience.call, bench.patience.abort))
         assert seconds == [(first, 5.0), (10.0, 5.0), (5.0, 2.5), (pytest.approx(10 / 3), 2.0), (2.5, 2.0), (2.0, 2.0)]
+
+
+@pytest.mark.parametrize(("engine", "first"), [("local", 10.0), ("ray", 30.0)])
+def test_what_gives_up_late_by_its_own_account_is_waited_for(engine: str, first: float) -> None:
+    target = replace(bench_of(Hanging, torch.Tensor).target, gives_up_after=15.0)
+    bench = Bench(target, engine, lambda *_: cast(Any, None), "quick", 0)
+    assert bench.patience == Patience(call=first + 15)
+    for _ in range(9):
+        bench.note_hang()
+    assert bench.patience == Patience(call=17.0, abort=2.0)
 
 
 def test_what_takes_its_time_and_comes_back_is_given_as_much_again() -> None:

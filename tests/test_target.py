@@ -264,6 +264,8 @@ P_CLASS = TransportProfile(Plain)
 P_DEVICES = TransportProfile(Good, devices=("tpu",))
 P_NO_DEVICES = TransportProfile(Good, devices=())
 P_DATA = TransportProfile(Good, data_type=dict)
+P_LATE = TransportProfile(Good, gives_up_after=600)
+P_SOON = TransportProfile(Good, gives_up_after="soon")
 """
 
 ONE_LINE = {
@@ -297,6 +299,8 @@ ONE_LINE = {
     "bad:P_CLASS": "bad:P_CLASS: its transport is a class, but no transport",
     "bad:P_DEVICES": "devices ('tpu',) [profile] are not all of cpu, cuda",
     "bad:P_NO_DEVICES": "devices () [profile] are not all of cpu, cuda",
+    "bad:P_LATE": "gives_up_after=600 [profile] is not a number of seconds up to 60",
+    "bad:P_SOON": "gives_up_after='soon' [profile] is not a number of seconds up to 60",
     "bad:P_DATA": "carries builtins.dict [profile], which this suite cannot make by itself",
     "ray:NOPE": "Ray ships no transport of that name; it ships ray:NIXL, ray:GLOO, ray:NCCL, ray:CUDA_IPC",
     "ray:NCCL": "no CUDA device here, but devices name cuda [register_tensor_transport() in Ray]",

@@ -7,7 +7,7 @@ import math
 import uuid
 import weakref
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from ray.experimental import CommunicatorMetadata, TensorTransportMetadata
@@ -121,6 +121,8 @@ class RefusesSomeBuffersLate(SocketPullTransport):
 class ReceivesIntoAnArena(InlineTransport):
     """Hands out parts of one memory, one behind the other, until that is used up."""
 
+    SIZE: ClassVar[int] = 1 << 25
+
     def __init__(self) -> None:
         self._arena, self._used = torch.empty(0, dtype=torch.uint8), 0
 
@@ -138,10 +140,16 @@ class ReceivesIntoAnArena(InlineTransport):
     def _part(self, shape: Any, dtype: Any) -> torch.Tensor:
         nbytes = math.prod(shape) * dtype.itemsize
         if self._used + nbytes > len(self._arena):
-            self._arena, self._used = torch.empty(max(1 << 25, nbytes), dtype=torch.uint8), 0
+            self._arena, self._used = torch.empty(max(self.SIZE, nbytes), dtype=torch.uint8), 0
         part = self._arena[self._used : self._used + nbytes]
         self._used += -(-nbytes // 64) * 64
         return part.view(dtype).view(shape) if nbytes else torch.empty(shape, dtype=dtype)
+
+
+class ReceivesIntoSmallArenas(ReceivesIntoAnArena):
+    """Of a size that the C library keeps for later when it has become free, some for each thread."""
+
+    SIZE = 4 << 20
 
 
 def _memory(tensor: Any) -> int:

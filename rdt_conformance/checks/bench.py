@@ -77,7 +77,7 @@ class Bench:
         """The types of device whose memory is sent."""
         self.device: str = self.devices[0]
         """The one that the example at hand sends the memory of."""
-        self.patience = Patience.at_first(engine)
+        self.patience = Patience.at_first(engine, target.gives_up_after)
         self.record: Callable[[CheckResult], None] = lambda result: None
         self._start = start
         self._engine = start(engine, self.registration)
@@ -225,6 +225,7 @@ class Bench:
     def _be_patient(self) -> None:
         if self._hangs:
             call = max(_FEWEST_SECONDS, Patience.call / self._hangs, min(Patience.call, _TIMES * self._longest))
+            call += self.target.gives_up_after
             self.patience = Patience(call=call, abort=max(_FEWEST_SECONDS, Patience.abort / self._hangs))
 
     def close(self) -> None:

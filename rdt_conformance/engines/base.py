@@ -62,13 +62,13 @@ class Patience:
     """Added for every GiB that has to move."""
 
     @classmethod
-    def at_first(cls, engine: str) -> Patience:
-        """That of a run in which nothing has hung yet.
+    def at_first(cls, engine: str, longer: float = 0.0) -> Patience:
+        """That of a run in which nothing has hung yet; for a transport that itself gives up so much later.
 
         Among processes it is longer: what is done once, such as to connect two GPUs by NCCL, can take more than ten
         seconds on a machine that has too much to do. Ray itself waits for a minute.
         """
-        return cls() if engine == "local" else cls(call=30.0)
+        return cls(call=(cls.call if engine == "local" else 30.0) + longer)
 
     def for_bytes(self, nbytes: int) -> float:
         """The bound for moving `nbytes`."""

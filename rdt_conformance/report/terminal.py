@@ -69,7 +69,7 @@ def write(
         terminalreporter.write_line(first, yellow=True)
     sections: list[Iterable[Line]] = [
         _head(verdict, target, width, replayed),
-        _hint(verdict, width),
+        _hint(verdict, target, width),
         _area_table(verdict),
         _broken(verdict, Level.MUST, "red", width),
         _broken(verdict, Level.SHOULD, "yellow", width),
@@ -104,14 +104,22 @@ def _head(verdict: Verdict, target: Target, width: int, replayed: bool) -> Itera
             yield from _plain(paragraph("fits Ray", f"{fact.value} [{fact.learnt_from}]", width))
 
 
-def _hint(verdict: Verdict, width: int) -> Iterator[Line]:
-    """What may be behind all the failures of a transport that needs a process of its own."""
+def _hint(verdict: Verdict, target: Target, width: int) -> Iterator[Line]:
+    """What may be behind the failures of a transport of which the suite has not been told enough."""
     on_local = {row.clause.id: row for row in verdict.clauses if row.engine == "local" and row.status is Status.FAIL}
     if "X2" in on_local and any(row.clause.level is Level.MUST for row in on_local.values()):
         text = (
             "two instances in one process get into each other's way (X2), and on local all actors are in one process: "
             "if yours needs one of its own, which Ray gives it, say needs_process=True in a TransportProfile "
             "(docs/running.md), and see what is left"
+        )
+        yield from _plain(paragraph("hint:", text, width), yellow=True)
+    failing = [row for row in verdict.clauses if row.status is Status.FAIL]
+    hung = [row.clause.id for row in failing if any(failure.stacks for failure in row.failures)]
+    if hung and not target.gives_up_after:
+        text = (
+            f"calls that take too long are taken for hangs ({few(list(dict.fromkeys(hung)))}): if yours give up by "
+            "themselves, only later, say after how long by gives_up_after in a TransportProfile (docs/running.md)"
         )
         yield from _plain(paragraph("hint:", text, width), yellow=True)
 
