@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import collections
 import functools
+import json
+import logging
 import mmap
 import os
 import pickle
@@ -23,8 +26,10 @@ import numpy as np
 import pytest
 
 from rdt_conformance.observe import Resources, Watch, containers, left_behind, proc, registrations, stacks
+from rdt_conformance.observe.standing import EXIT_HANDLERS, FINALIZERS, LOGGERS
 
 REGISTRY: dict[int, object] = {}
+STANDING = (FINALIZERS, EXIT_HANDLERS, LOGGERS)
 
 
 class Transport:
@@ -61,6 +66,9 @@ class Helper:
 
     def __init__(self, views: int) -> None:
         self.views = list(range(views))
+
+    def looked(self) -> None:
+        """Do nothing."""
 
     @property
     def trap(self) -> object:
@@ -131,6 +139,61 @@ def test_every_container_within_reach_is_counted() -> None:
     }
 
 
+def test_what_functions_hold_is_counted() -> None:
+    def remembering() -> Callable[[str], None]:
+        seen = ["a", "b"]
+        return lambda obj_id: seen.append(obj_id)
+
+    def described(obj_id: str, known: Any = {"a": 1}, *, kept: Any = ("x", ["y"])) -> None:  # noqa: B006
+        known[obj_id] = kept
+
+    transport = Transport()
+    transport.__dict__.update(
+        note=remembering(),
+        describe=described,
+        later=functools.partial(described, "c", [1, 2, 3]),
+        bound=Helper(4).looked,
+        theirs=functools.partial(json.dumps, [1]),
+    )
+    assert registrations(transport) == {
+        "self.note.seen": 2,
+        "self.describe.known": 1,
+        "self.describe.kept[]": 1,
+        "self.later": 3,
+        "self.bound.views": 4,
+        "self.theirs": 1,
+    }
+
+
+def test_what_python_keeps_for_a_transport_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = Watch([Transport()], memory=False)
+    transport, nobodys = Transport(), threading.Event()
+
+    def counts() -> dict[str, int]:
+        found = watch.snapshot().registrations
+        return {path: found.get(path, 0) for path in STANDING}
+
+    weakref.finalize(nobodys, print, end="")  # the first one registers something for the end as well
+    before = counts()
+    weakref.finalize(transport, print, end="")
+    weakref.finalize(nobodys, Helper(1).looked)
+    weakref.finalize(nobodys, print, end="")
+    atexit.register(nothing_at_all)
+    monkeypatch.setattr(logging.root.manager, "loggerDict", {**logging.root.manager.loggerDict})
+    logging.getLogger(f"transport.{id(transport)}")
+    try:
+        after = counts()
+    finally:
+        atexit.unregister(nothing_at_all)
+    assert {path: after[path] - before[path] for path in after} == {FINALIZERS: 2, EXIT_HANDLERS: 1, LOGGERS: 2}
+    del transport, nobodys
+    assert counts()[FINALIZERS] == before[FINALIZERS]
+
+
+def nothing_at_all() -> None:
+    """For the end."""
+
+
 def test_what_instances_share_counts_once_and_their_own_adds_up() -> None:
     first, second = Transport(), Transport()
     first.objects = {1: 0}
@@ -140,7 +203,8 @@ def test_what_instances_share_counts_once_and_their_own_adds_up() -> None:
         found = Watch([first, second], memory=False).snapshot()
     finally:
         REGISTRY.clear()
-    assert found.registrations == {"self.objects": 3, f"{__name__}.REGISTRY": 1}
+    of_transports = {path: n for path, n in found.registrations.items() if path not in STANDING}
+    assert of_transports == {"self.objects": 3, f"{__name__}.REGISTRY": 1}
     assert found.counts["registrations"] == 4
 
 

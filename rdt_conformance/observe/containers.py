@@ -49,7 +49,8 @@ def registrations(transport: object) -> dict[str, int]:
     object of a class that is neither the standard library's, nor Ray's, nor an array library's; helper classes from
     the transport's package or folder are looked at like its own. Elements are written ``[]``:
     ``self._objects[].views`` counts the views of all objects together. Weakly held elements count,
-    ``functools.lru_cache`` counts, tuples are looked through. No property, method or ``__len__`` of the transport's
+    ``functools.lru_cache`` counts, tuples are looked through, and so are functions: what they close over and the
+    defaults of their parameters (``mymodule.describe.known``). No property, method or ``__len__`` of the transport's
     own is called.
 
     Args:
@@ -141,6 +142,10 @@ class _Walk:
         for base, attribute in _HOLDERS.items():
             if issubclass(kind, base):
                 return functools.partial(self._visit_holder, attribute, own)
+        if issubclass(kind, types.FunctionType):
+            return self._visit_function
+        if issubclass(kind, types.MethodType | functools.partial):
+            return self._visit_bound
         return self._visit_object if own else None
 
     def _visit_container(self, container: _Container, own: bool, place: _Place) -> None:
@@ -157,6 +162,29 @@ class _Walk:
         self.add(place.path, self._attributes(place.value).get(attribute), place.depth)
         if own:
             self._visit_object(place)
+
+    def _visit_function(self, place: _Place) -> None:
+        function: types.FunctionType = place.value
+        if not is_somebodys(function):
+            return
+        code = function.__code__
+        parameters = code.co_varnames[: code.co_argcount]
+        held = dict(zip(reversed(parameters), reversed(function.__defaults__ or ()), strict=False))
+        held |= function.__kwdefaults__ or {}
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # nothing is in it yet
+                held[name] = cell.cell_contents
+        for name, value in held.items():
+            self.add(f"{place.path}.{name}", value, place.depth + 1)
+
+    def _visit_bound(self, place: _Place) -> None:
+        bound = place.value
+        if isinstance(bound, types.MethodType):
+            parts: tuple[object, ...] = (bound.__func__, bound.__self__)
+        else:
+            parts = (bound.func, *bound.args, *bound.keywords.values())
+        for part in parts:
+            self.add(place.path, part, place.depth + 1)
 
     def _visit_object(self, place: _Place) -> None:
         for name, value in self._attributes(place.value).items():
@@ -209,6 +237,15 @@ def _may_be_followed(cls: type) -> bool:
     if cls.__module__.startswith("ray.experimental.rdt."):
         return True
     return _root(cls) not in _NEVER_FOLLOWED and not issubclass(cls, (type, types.ModuleType))
+
+
+def is_somebodys(thing: object) -> bool:
+    """Tell whether a function, or an object of a class, is somebody's own."""
+    if isinstance(thing, types.MethodType):
+        return is_somebodys(thing.__self__)
+    if isinstance(thing, types.FunctionType):
+        return str(thing.__module__).partition(".")[0] not in _NEVER_FOLLOWED
+    return _may_be_followed(thing if isinstance(thing, type) else type(thing))
 
 
 def _home(cls: type) -> str:

@@ -18,8 +18,9 @@ from typing import Any
 import psutil
 
 from rdt_conformance.observe import devices, own_files, proc
-from rdt_conformance.observe.containers import registrations_of
+from rdt_conformance.observe.containers import is_somebodys, registrations_of
 from rdt_conformance.observe.proc import Thing
+from rdt_conformance.observe.standing import standing
 
 MEMORY = "uss bytes"
 GPU_TENSORS = "gpu tensor bytes"
@@ -54,7 +55,7 @@ class Resources:
     names: dict[str, tuple[str, ...]]
     """By kind, the latest of what was not there when the watch began."""
     registrations: dict[str, int] = field(default_factory=dict)
-    """Elements by container, see `rdt_conformance.observe.registrations`."""
+    """Elements by container, see `rdt_conformance.observe.registrations` and `rdt_conformance.observe.standing`."""
     gpus: dict[str, int] = field(default_factory=dict)
     """Bytes in use on each GPU, by all processes of the machine, see `rdt_conformance.observe.devices`."""
 
@@ -99,6 +100,7 @@ class Watch:
         containers = registrations_of(self._transports)
         if self._transports:
             counts[REGISTRATIONS] = sum(containers.values())
+            containers |= standing(is_somebodys)
         if self._memory:
             counts["rss bytes"], counts[MEMORY] = proc.memory()
             if devices.used_torch() is not None:

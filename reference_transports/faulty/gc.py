@@ -41,6 +41,28 @@ class KeepsARecordOfEveryObject(InlineTransport):
         return super().extract_tensor_transport_metadata(obj_id, rdt_object)
 
 
+def _note(obj_id: str, known: list[str] = []) -> None:  # noqa: B006
+    known.append(obj_id)
+
+
+@breaks("G1")
+class KeepsNamesInADefaultArgument(InlineTransport):
+    """Notes what it describes in a list that only looks like a new one each time."""
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+        _note(obj_id)
+        return super().extract_tensor_transport_metadata(obj_id, rdt_object)
+
+
+@breaks("G1")
+class HasAFinalizerForEveryObject(InlineTransport):
+    """Wants to be sure that each object is cleaned up with itself, at the latest, and never takes that back."""
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+        weakref.finalize(self, len, obj_id)
+        return super().extract_tensor_transport_metadata(obj_id, rdt_object)
+
+
 @breaks("G1")
 class ForgetsUnreceivedObjects(SocketPullTransport):
     """Cleans up after the receivers of an object, and so never after one that had none."""

@@ -1,0 +1,39 @@
+"""Count what Python itself keeps for as long as a process lives, unless it is taken back, on behalf of a transport."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+FINALIZERS = "weakref.finalize"
+EXIT_HANDLERS = "atexit"
+LOGGERS = "logging.getLogger"
+
+
+def standing(is_own: Callable[[object], bool]) -> dict[str, int]:
+    """Finalizers, functions to call at exit, and loggers; of finalizers those that watch or call what is a transport's.
+
+    The other two do not tell whose they are. Nobody else adds some for every object.
+
+    Args:
+        is_own: whether a function, or an object by its class, is neither Python's nor this suite's.
+    """
+    counts = {FINALIZERS: _finalizers(is_own), LOGGERS: len(logging.root.manager.loggerDict)}
+    count = getattr(atexit, "_ncallbacks", None)
+    if count is not None:
+        counts[EXIT_HANDLERS] = count()
+    return {path: number for path, number in counts.items() if number}
+
+
+def _finalizers(is_own: Callable[[object], bool]) -> int:
+    registry: Mapping[Any, Any] = getattr(weakref.finalize, "_registry", {})
+    for _ in range(5):
+        try:
+            known = list(registry.values())
+        except RuntimeError:  # changed size meanwhile
+            continue
+        return sum(is_own(each.func) or is_own(each.weakref()) for each in known)
+    return 0
