@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable
 
 from hypothesis import strategies as st
 
@@ -68,7 +69,7 @@ def test_transfer_that_the_source_cannot_serve_ends(case: Case) -> None:
 
 @check("R10")
 def test_failed_fetches_add_up_to_nothing(case: Case) -> None:
-    """Of objects that were freed, and from an actor that was killed; what does not fail, or not soon, is left out."""
+    """For whatever reason; what does not fail, or not soon, is left out."""
     destination, source, dying = case.actors(3, first_at_one_end=True)
     payload = case.payload(256 << 10 if case.bench.engine == "local" else 2 << 20)
 
@@ -76,8 +77,8 @@ def test_failed_fetches_add_up_to_nothing(case: Case) -> None:
         tensors = process.build(payload, case.bench.device)
         return *case.described(process, tensors), tensors
 
-    def fetch(obj_id: str, metadata: bytes) -> Pending[Held]:
-        fetching = destination.fetch(obj_id, metadata, case.comm_for_get(destination))
+    def fetch(obj_id: str, metadata: bytes, buffers: Held | None = None) -> Pending[Held]:
+        fetching = destination.fetch(obj_id, metadata, case.comm_for_get(destination), buffers)
         return fetching if case.error(fetching, "R4") else destination.wait(obj_id, case.ok(fetching))
 
     def complete() -> None:
@@ -85,18 +86,31 @@ def test_failed_fetches_add_up_to_nothing(case: Case) -> None:
         case.ok(fetch(obj_id, metadata), "L1")
         case.ok(source.collect(obj_id, metadata, tensors), "G2")
 
-    def fetch_freed() -> bool:
+    def bring_freed(bring: Callable[[str, bytes], Pending[Held]]) -> bool:
         obj_id, metadata, tensors = share(source)
         case.ok(source.collect(obj_id, metadata, tensors), "G2")
-        return case.error(fetch(obj_id, metadata), "R4") is not None
+        return case.error(bring(obj_id, metadata), "R4") is not None
+
+    def receive(obj_id: str, metadata: bytes) -> Pending[Held]:
+        return destination.recv(obj_id, metadata, case.comm_for_get(destination))
+
+    def fetch_into_others() -> bool:
+        obj_id, metadata, tensors = share(source)
+        too_small = destination.make(case.kind.buffers, case.payload(64), case.bench.device)
+        error = case.error(fetch(obj_id, metadata, too_small), "R4")
+        case.ok(source.collect(obj_id, metadata, tensors), "G2")
+        return error is not None
 
     lost = itertools.cycle([share(dying)[:2] for _ in range(FEW)])
     dying.kill()
     case.leave_dirty()
-    failing = {
-        "of objects that were freed": fetch_freed,
+    failing: dict[str, Callable[[], bool]] = {
+        "of objects that were freed": lambda: bring_freed(fetch),
+        "of objects that were freed, as an argument": lambda: bring_freed(receive),
         "from an actor that was killed": lambda: case.error(fetch(*next(lost)), "R4") is not None,
     }
+    if case.target.takes_buffers:
+        failing["into buffers that are too small"] = fetch_into_others
 
     def cycle() -> None:
         for name, fails in list(failing.items()):

@@ -56,6 +56,23 @@ class KeepsWhatWasRefused(SocketPullTransport):
             raise
 
 
+@breaks("R10")
+class KeepsBuffersThatItRefused(SocketPullTransport):
+    """Notes what it is about to fetch before it looks at the buffers, and strikes that off when it has begun."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._promised: dict[str, Any] = {}
+
+    def fetch_multiple_tensors(
+        self, obj_id: str, tensor_transport_metadata: Any, communicator: Any, target_buffers: Any = None
+    ) -> FetchRequest:
+        self._promised[obj_id] = target_buffers
+        request = super().fetch_multiple_tensors(obj_id, tensor_transport_metadata, communicator, target_buffers)
+        del self._promised[obj_id]
+        return request
+
+
 @breaks("R10", across_processes=True)
 class LeavesASocketToTheDead(SocketPullTransport):
     """Looks whether anybody listens there, and closes the socket if so."""
