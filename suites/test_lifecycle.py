@@ -11,6 +11,9 @@ from rdt_conformance.engines.world import Process
 from rdt_conformance.payloads.base import Payload
 from rdt_conformance.ray_interface import installed_interface
 
+MANY, MANY_BETWEEN_PROCESSES = 300, 70
+"""Live objects, above powers of two at which tables end."""
+
 
 @check("L1")
 def test_a_produced_object_is_consumed(case: Case) -> None:
@@ -70,6 +73,16 @@ def test_live_objects_of_one_source_keep_apart(case: Case) -> None:
     refs = [make(case, source, payload) for payload in payloads]
     order = case.draw(st.permutations(range(count)), "received in order")
     for number in order:
+        case.arrived(case.ok(destination.consume(refs[number])), payloads[number])
+
+
+@check("L4")
+def test_many_live_objects_of_one_source_keep_apart(case: Case) -> None:
+    source, destination = case.actors(2)
+    count = MANY if case.bench.engine == "local" else MANY_BETWEEN_PROCESSES
+    payloads = [case.payload(64, seed=number) for number in range(count)]
+    refs = [source.produce(payload) for payload in payloads]
+    for number in (*range(0, len(refs), 2), *range(1, len(refs), 2)):
         case.arrived(case.ok(destination.consume(refs[number])), payloads[number])
 
 

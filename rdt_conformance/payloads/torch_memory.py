@@ -79,15 +79,16 @@ def look(received: object) -> Look:
 
 
 def write(tensor: torch.Tensor, values: np.ndarray) -> None:
-    """Write the bytes of elements, in row-major order, into a tensor; its version counter notices."""
+    """Write the bytes of elements, in row-major order, into a tensor.
+
+    Its version counter does not notice, as it does not when numpy or a CUDA graph writes.
+    """
     own = _own_bytes(tensor)
     host = on_host(own)
     elements = _elements(tensor, host)
     elements[...] = flipped(values, _lazy_flip(tensor)).view(elements.dtype).reshape(elements.shape)
     if host is not own:
         own.copy_(host)
-    if not tensor.is_inference():
-        torch.autograd.graph.increment_version(tensor)
 
 
 def kind_of(tensor: torch.Tensor) -> str:

@@ -7,8 +7,10 @@ import threading
 from collections import deque
 from typing import Any
 
+import torch
 from ray.experimental import CommunicatorMetadata, TensorTransportMetadata
 from ray.experimental.rdt.tensor_transport_manager import FetchRequest
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from reference_transports._layout import flat_bytes
 from reference_transports._wire import SourceEnd
@@ -123,6 +125,26 @@ class RemembersWhatLayThere(InlineTransport):
             self._copies.setdefault(place, copy) for place, copy in zip(places, metadata.payload, strict=True)
         ]
         return metadata
+
+
+@breaks("O5")
+class RemembersWhatTheCounterLetsIt(InlineTransport):
+    """Keeps the copy that it made of a tensor until torch's counter of versions moves, which not all writes do."""
+
+    def __init__(self) -> None:
+        self._copies = WeakTensorKeyDictionary()
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+        return super().extract_tensor_transport_metadata(obj_id, [self._copy_of(tensor) for tensor in rdt_object])
+
+    def _copy_of(self, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.layout is not torch.strided or tensor.is_inference():
+            return tensor
+        known = self._copies.get(tensor)
+        if known is None or known[0] != tensor._version:
+            known = tensor._version, tensor.detach().clone()
+            self._copies[tensor] = known
+        return known[1]
 
 
 @breaks("O5")
