@@ -13,6 +13,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from rdt_conformance.checks import Case, check
+from rdt_conformance.checks.refusals import unless_buffers_are_refused
 from rdt_conformance.engines.base import Pending
 from rdt_conformance.engines.world import Held, Process
 from rdt_conformance.payloads import Payload, PayloadKind
@@ -47,7 +48,7 @@ def test_a_get_fills_the_buffers_that_were_set_for_it(case: Case) -> None:
     source, destination = case.actors(2)
     refs = [source.produce(payload, case.bench.device) for payload in payloads]
     given = destination.make(_buffers_of_each, case.kind, payloads, case.bench.device)
-    received = _unless_refused(case, destination.get(*refs, buffers=given), "B1")
+    received = unless_buffers_are_refused(case, destination.get(*refs, buffers=given), "B1")
     if received is not None:
         for number, payload in enumerate(payloads):
             _expect_the_buffers(case, received.part(number), given.part(number), payload, "B1")
@@ -59,7 +60,7 @@ def test_a_get_onto_the_device_where_the_tensors_are(case: Case) -> None:
     payload = case.draw(case.payloads(max_bytes=5000), "payload")
     (source,) = case.actors(1)
     getting = case.driver.get_onto(source.produce(payload, case.bench.device), case.bench.device)
-    received = _unless_refused(case, getting, "B1")
+    received = unless_buffers_are_refused(case, getting, "B1")
     if received is not None:
         case.arrived(received, payload, clause="B1")
 
@@ -177,15 +178,6 @@ def _fetched(case: Case, destination: Process, shared: Shared, given: Held, clau
     return waiting
 
 
-def _unless_refused(case: Case, receiving: Pending[Held], clause: str) -> Held | None:
-    """What was received into target buffers; None if the transport refuses them, as it may."""
-    error = case.error(receiving, clause)
-    if not isinstance(error, ValueError):
-        return case.ok(receiving, clause)
-    case.fact("target buffers", ["refused"])
-    return None
-
-
 def _expect_filled(
     case: Case,
     shared: Shared,
@@ -206,7 +198,7 @@ def _expect_filled(
         refusable: whether the transport may still refuse them.
     """
     receiving = _fetched(case, given.process, shared, given, clause)
-    received = _unless_refused(case, receiving, clause) if refusable else case.ok(receiving, clause)
+    received = unless_buffers_are_refused(case, receiving, clause) if refusable else case.ok(receiving, clause)
     if received is None:
         written = given.differences(held)
         case.require(

@@ -14,6 +14,7 @@ from rdt_conformance.checks import Case, check
 from rdt_conformance.checks.idleness import LOOK_SECONDS, LOOKS, CannotTell, restless
 from rdt_conformance.checks.leaks import expect_gone, expect_no_growth
 from rdt_conformance.checks.moves import transfer
+from rdt_conformance.checks.refusals import unless_buffers_are_refused
 from rdt_conformance.checks.verdicts import broken
 from rdt_conformance.engines.base import Lane, Pending
 from rdt_conformance.engines.rdt import Ref
@@ -373,9 +374,7 @@ def _get_into_buffers(case: Case, payload: Payload) -> Pending[Held]:
 
 def _get_into_buffers_unless_refused(case: Case, payload: Payload) -> None:
     """A transport that takes some buffers may refuse others."""
-    getting = _get_into_buffers(case, payload)
-    if not isinstance(case.error(getting, "B1"), ValueError):
-        case.ok(getting, "B1")
+    unless_buffers_are_refused(case, _get_into_buffers(case, payload), "B1")
 
 
 def _buffers(make: Callable[[Payload, str], list[Any]], payload: Payload, device: str) -> list[list[Any]]:

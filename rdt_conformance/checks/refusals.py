@@ -1,4 +1,4 @@
-"""Transfers that a transport may refuse, as long as it does so by an error and in bounded time."""
+"""What a transport may refuse, as long as it does so by an error and in bounded time."""
 
 from __future__ import annotations
 
@@ -13,6 +13,20 @@ if TYPE_CHECKING:
     from rdt_conformance.payloads import Payload
 
 EXACT = "exact"
+
+
+def unless_buffers_are_refused(case: Case, receiving: Pending[Held], clause: str) -> Held | None:
+    """What was received into target buffers; None if the transport refuses them by a ValueError, as it may.
+
+    Args:
+        case: the example that it belongs to.
+        receiving: brings one object, or all of a get.
+        clause: broken by any other error.
+    """
+    if not isinstance(case.error(receiving, clause), ValueError):
+        return case.ok(receiving, clause)
+    case.fact("target buffers", ["refused"])
+    return None
 
 
 def exact_or_refused(
