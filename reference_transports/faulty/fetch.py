@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from ray.experimental.rdt.tensor_transport_manager import FetchRequest
@@ -64,6 +65,17 @@ class TimeoutInWholeSeconds(SocketPullTransport):
 
     def wait_fetch_complete(self, fetch_request: FetchRequest, timeout: float = -1) -> list[Any]:
         return super().wait_fetch_complete(fetch_request, int(timeout))
+
+
+@breaks("F3", across_processes=True)
+class WaitsAsLongForEachTensor(SocketPullTransport):
+    """Waits for the tensors one after the other, as it would for transfers of their own."""
+
+    def wait_fetch_complete(self, fetch_request: Any, timeout: float = -1) -> list[Any]:
+        for _ in fetch_request.tensors[1:]:
+            with contextlib.suppress(TimeoutError):
+                super().wait_fetch_complete(fetch_request, timeout)
+        return super().wait_fetch_complete(fetch_request, timeout)
 
 
 @breaks("F3")
