@@ -8,32 +8,62 @@ whoever comes by next ends the run. "Wherever" also means between two lines, whi
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
+from typing import Any
 
 import pytest
 
 _NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+_AT_ONCE = 1.0
+"""Seconds in which a second signal is only the same one again: ``timeout`` sends two."""
 _received: list[int] = []
 """During the run at hand."""
+_first_at = 0.0
+_before: dict[int, Any] = {}
+"""The handlers that are to be put back."""
 
 
 @contextmanager
 def heeded() -> Iterator[None]:
-    """Remember these signals while the body runs. Does nothing outside of the main thread, which gets none."""
+    """Remember these signals while the body runs, and what has ended the run until pytest ends.
+
+    Does nothing outside of the main thread, which gets no signals. A signal that is ignored stays ignored.
+    """
+    _put_back()
+    _received.clear()
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _received.clear()
-    before = {number: signal.signal(number, _remember) for number in _NAMES}
+    owner = os.getpid()
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        _remember(owner, number, frame)
+
+    for number in _NAMES:
+        if signal.getsignal(number) not in (signal.SIG_IGN, None):  # None: not Python's
+            _before[number] = signal.signal(number, remember)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        if not _received:
+            _put_back()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    """The report is written."""
+    _put_back()
+
+
+def _put_back() -> None:
+    while _before:
+        signal.signal(*_before.popitem())
 
 
 def check() -> None:
@@ -92,6 +122,15 @@ def _places(place: TracebackType | None) -> Iterator[TracebackType]:
         place = place.tb_next
 
 
-def _remember(number: int, frame: FrameType | None) -> None:
-    _received.append(number)
+def _remember(owner: int, number: int, frame: FrameType | None) -> None:
+    global _first_at
+    if os.getpid() != owner:  # a helper that a transport has forked
+        if number == signal.SIGTERM:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+    elif not _received:
+        _first_at = time.monotonic()
+        _received.append(number)
+    elif number == signal.SIGTERM or time.monotonic() < _first_at + _AT_ONCE:
+        return
     signal.default_int_handler(signal.SIGINT, frame)

@@ -10,6 +10,7 @@ import secrets
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -306,7 +307,7 @@ class Session:
         """Judge, write the report and set the exit status; a run that was ended early keeps pytest's."""
         whole = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
         self._early = "" if exitstatus in whole else f"no verdict: {interrupts.told()}"
-        so_far = exitstatus == pytest.ExitCode.INTERRUPTED and bool(self._results)
+        so_far = exitstatus == pytest.ExitCode.INTERRUPTED and bool(self._results or self._benchmarks.results)
         if self._has_verdict() and (exitstatus in whole or so_far):
             verdict = judging.judge(
                 self._results,
@@ -316,7 +317,8 @@ class Session:
                 deviations=self._deviations,
                 required=self._required,
             )
-            self._write_report(verdict)
+            told = {"headline": f"{interrupts.told()}: {verdict.headline}"} if so_far else {}
+            self._write_report(replace(verdict, **told))
             if not self._benchmarks.only:
                 self.verdict = verdict
                 session.exitstatus = exitstatus if so_far else self._status(verdict)
@@ -337,7 +339,8 @@ class Session:
                 first=self._early,
             )
         elif self._benchmarks.only and self._report_path is not None:
-            terminalreporter.write_line(f"report: {self._report_path}")
+            for line in filter(None, (self._early, f"report: {self._report_path}")):
+                terminalreporter.write_line(line)
         elif self._has_verdict() and not self._benchmarks.only:
             terminalreporter.section("rdt-conformance verdict")
             terminalreporter.write_line(self._early)

@@ -96,8 +96,9 @@ def test_failed_fetches_add_up_to_nothing(case: Case) -> None:
 
     def fetch_into_others() -> bool:
         obj_id, metadata, tensors = share(source)
-        too_small = destination.make(case.kind.buffers, case.payload(64), case.bench.device)
-        error = case.error(fetch(obj_id, metadata, too_small), "R4")
+        # Too large, so that no harm is done if they are not looked at, which is B6's matter.
+        others = destination.make(case.kind.buffers, case.payload(2 * payload.nbytes), case.bench.device)
+        error = case.error(fetch(obj_id, metadata, others), "R4")
         case.ok(source.collect(obj_id, metadata, tensors), "G2")
         return error is not None
 
@@ -106,11 +107,11 @@ def test_failed_fetches_add_up_to_nothing(case: Case) -> None:
     case.leave_dirty()
     failing: dict[str, Callable[[], bool]] = {
         "of objects that were freed": lambda: bring_freed(fetch),
-        "of objects that were freed, as an argument": lambda: bring_freed(receive),
+        "as an argument, of objects that were freed": lambda: bring_freed(receive),
         "from an actor that was killed": lambda: case.error(fetch(*next(lost)), "R4") is not None,
     }
     if case.target.takes_buffers:
-        failing["into buffers that are too small"] = fetch_into_others
+        failing["into buffers that do not fit"] = fetch_into_others
 
     def cycle() -> None:
         for name, fails in list(failing.items()):
@@ -123,7 +124,7 @@ def test_failed_fetches_add_up_to_nothing(case: Case) -> None:
     tried = sorted(failing)
     case.fact("fetches that fail", tried or ["none did, or soon enough to be repeated"])
     if tried:
-        each = f"each cycle: a fetch {' and one '.join(tried)}"
+        each = f"each cycle: a fetch {', one '.join(tried)}"
         expect_no_growth(case, cycle, "R10", payload_bytes=payload.nbytes, control=complete, each=each)
 
 

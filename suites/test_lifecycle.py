@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from rdt_conformance.checks import Case, check
+from rdt_conformance.checks.refusals import is_refusal
 from rdt_conformance.engines.rdt import Ref
 from rdt_conformance.engines.reference.user_code import nothing
 from rdt_conformance.engines.world import Process
@@ -83,7 +84,11 @@ def test_many_live_objects_of_one_source_keep_apart(case: Case) -> None:
     payloads = [case.payload(64, seed=number) for number in range(count)]
     refs = [source.produce(payload) for payload in payloads]
     for number in (*range(0, len(refs), 2), *range(1, len(refs), 2)):
-        case.arrived(case.ok(destination.consume(refs[number])), payloads[number])
+        arriving = destination.consume(refs[number])
+        if is_refusal(case.error(arriving, "L4")):
+            case.fact("live objects at once", ["refused before there were so many"])
+        else:
+            case.arrived(case.ok(arriving, "L4"), payloads[number])
 
 
 @check("L5")

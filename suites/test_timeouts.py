@@ -5,11 +5,11 @@ from __future__ import annotations
 from rdt_conformance.checks import Case, check
 from rdt_conformance.engines.world import Process
 
-TENSORS = 6
+TENSORS = 8
 TIMEOUT = 0.5
-SLACK = 1.0
+SLACK = 1.5
 """Seconds by which a timeout may be missed, on any machine, but not each time."""
-TIMES = 2
+TIMES = 3
 
 
 @check("F3", situational=("F3",))
@@ -42,11 +42,14 @@ def _seconds_in_a_wait(case: Case, source: Process, destination: Process) -> flo
         fetching = destination.fetch(obj_id, metadata, comm)
         if not stopped or not fetching.wait(TIMEOUT + SLACK):
             waiting = None  # some ask the source before they return
+        elif case.error(fetching, "F3") is not None:
+            waiting = None  # nor have all of them the patience that this takes
         else:
             waiting = destination.wait(obj_id, case.ok(fetching), TIMEOUT)
             waiting.wait(TENSORS * TIMEOUT + SLACK)
     timed_out = waiting is not None and isinstance(case.error(waiting, "F3"), TimeoutError)
     steps = [step for step in case.world.history.steps() if step.what.startswith("wait_fetch_complete")]
-    case.ok(fetching).drop()
+    if case.error(fetching, "F3") is None:
+        case.ok(fetching).drop()
     case.ok(source.collect(obj_id, metadata, tensors), "G2")
     return (steps[-1].ended or steps[-1].at) - steps[-1].at if timed_out else None

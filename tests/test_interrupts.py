@@ -5,12 +5,21 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 import traceback
 import weakref
+from collections.abc import Iterator
 
 import pytest
 
 from rdt_conformance import interrupts
+
+
+@pytest.fixture(autouse=True)
+def put_back() -> Iterator[None]:
+    """The handlers, which stay until pytest ends if there was a signal."""
+    yield
+    interrupts.pytest_unconfigure()
 
 
 class Thing:
@@ -28,6 +37,7 @@ def test_lost_in_a_finalizer_and_found_again(monkeypatch: pytest.MonkeyPatch) ->
             del thing
         with pytest.raises(KeyboardInterrupt):
             interrupts.check()
+    interrupts.pytest_unconfigure()
     assert signal.getsignal(signal.SIGINT) is handler
 
 
@@ -84,3 +94,39 @@ def test_an_error_that_was_only_where_there_are_no_lines() -> None:
     error.__context__ = context.with_traceback(context.__traceback__.tb_next)
     interrupts.drop_unnumbered(error)
     assert None not in numbers(context)
+
+
+def test_a_second_one_at_once_is_the_same_one_again() -> None:
+    """``timeout`` sends one to the process and one to its group."""
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with pytest.raises(KeyboardInterrupt), interrupts.heeded():
+        os.kill(os.getpid(), signal.SIGTERM)
+    for number in (signal.SIGTERM, signal.SIGINT):  # while the report is written
+        os.kill(os.getpid(), number)
+    assert interrupts.told() == "the run was ended early by SIGTERM"
+    interrupts.pytest_unconfigure()
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+
+
+def test_a_helper_that_was_forked_ends_as_ever() -> None:
+    reading, writing = os.pipe()
+    with interrupts.heeded():
+        helper = os.fork()
+        if not helper:
+            os.write(writing, b"forked")
+            time.sleep(30)
+            os._exit(1)
+        os.read(reading, 6)
+        os.kill(helper, signal.SIGTERM)
+        assert os.WTERMSIG(os.waitpid(helper, 0)[1]) == signal.SIGTERM
+
+
+def test_what_is_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with interrupts.heeded():
+            os.kill(os.getpid(), signal.SIGTERM)
+            interrupts.check()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)

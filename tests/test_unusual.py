@@ -33,6 +33,7 @@ def test_communicators_without_actors_are_tried_between_processes(driver_refusal
         (unusual.RefusesSomeBuffersLate, "test_nothing_is_written_for_a_dropped_request"),
         (unusual.RefusesSomeBuffersLate, "test_freed_objects_leave_nothing"),
         (unusual.ReceivesIntoAnArena, "test_wait_with_a_timeout_of_zero_returns_at_once"),
+        (unusual.CleansUpAtExit, "test_freed_objects_leave_nothing"),
         (unusual.ReceivesIntoSmallArenas, "test_freed_objects_leave_nothing"),
         (unusual.ReceivesIntoAnArena, "test_earlier_tensors_stay_as_they_are_when_later_ones_arrive"),
     ],

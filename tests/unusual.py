@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
+import functools
 import math
 import uuid
 import weakref
@@ -150,6 +152,22 @@ class ReceivesIntoSmallArenas(ReceivesIntoAnArena):
     """Of a size that the C library keeps for later when it has become free, some for each thread."""
 
     SIZE = 4 << 20
+
+
+class CleansUpAtExit(InlineTransport):
+    """Would clean up at exit what has not been freed by then."""
+
+    def __init__(self) -> None:
+        self._at_exit: dict[str, Any] = {}
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+        if obj_id not in self._at_exit:
+            self._at_exit[obj_id] = atexit.register(functools.partial(len, obj_id))
+        return super().extract_tensor_transport_metadata(obj_id, rdt_object)
+
+    def garbage_collect(self, obj_id: str, tensor_transport_meta: Any, tensors: list[Any]) -> None:
+        atexit.unregister(self._at_exit.pop(obj_id, None))
+        super().garbage_collect(obj_id, tensor_transport_meta, tensors)
 
 
 def _memory(tensor: Any) -> int:

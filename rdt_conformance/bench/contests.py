@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rdt_conformance import allocator
 from rdt_conformance.bench import gate
 from rdt_conformance.bench.ceilings import ceilings_for
 from rdt_conformance.bench.cells import Cell, why_not, why_not_apart
@@ -136,6 +137,7 @@ class Contests:
         ways: dict[Way, Role] = {"passed to a task": "transport"}
         if self._target.one_sided.value:
             ways |= {"fetched by a get": "peer", "through the object store": "peer"}
+        allocator.keep_freed()  # leak checks may have been in this process before
         bench = self._bench(cell.engine)
         world = bench.new_world()
         try:

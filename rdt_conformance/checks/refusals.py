@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rdt_conformance.engines.base import origin_of
 from rdt_conformance.history import ARRIVALS, describe_error
 
 if TYPE_CHECKING:
@@ -13,6 +14,13 @@ if TYPE_CHECKING:
     from rdt_conformance.payloads import Payload
 
 EXACT = "exact"
+_EXTRACT = "extract_tensor_transport_metadata"
+
+
+def is_refusal(error: Exception | None) -> bool:
+    """Whether an object was refused where it was described: it may be one too many."""
+    origin = origin_of(error)
+    return origin is not None and origin.method == _EXTRACT and isinstance(error, ValueError | MemoryError)
 
 
 def unless_buffers_are_refused(case: Case, receiving: Pending[Held], clause: str) -> Held | None:

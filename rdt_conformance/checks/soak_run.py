@@ -15,6 +15,7 @@ from rdt_conformance.engines.cluster.processes import ProcessHost
 from rdt_conformance.engines.cluster.watching import EachWatch, added
 from rdt_conformance.engines.reference.errors import NeedsRayError
 from rdt_conformance.engines.reference.worker import Settings
+from rdt_conformance.history import describe_error
 from rdt_conformance.observe import Resources
 from rdt_conformance.observe.drift import FEWEST_STEPS, Level, drift
 from rdt_conformance.observe.resources import SHARED_MEMORY_FILES, TEMPORARY_FILES
@@ -84,7 +85,8 @@ class Soak:
             died = [name for name, by_itself in case.world.died().items() if by_itself]
             if not died:
                 raise
-            happened = f"the process of {' and of '.join(died)} ended, and nobody had ended it"
+            what = f"the process of {' and of '.join(died)} ended, and nobody had ended it"
+            happened = f"{what}; then {describe_error(error)}"
             self._fail(case, program, "R2" if program is not None and program.deaths else "L1", happened, error)
         finally:
             if program is not None:

@@ -49,9 +49,9 @@ def registrations(transport: object) -> dict[str, int]:
     object of a class that is neither the standard library's, nor Ray's, nor an array library's; helper classes from
     the transport's package or folder are looked at like its own. Elements are written ``[]``:
     ``self._objects[].views`` counts the views of all objects together. Weakly held elements count,
-    ``functools.lru_cache`` counts, tuples are looked through, and so are functions: what they close over and the
-    defaults of their parameters (``mymodule.describe.known``). No property, method or ``__len__`` of the transport's
-    own is called.
+    ``functools.lru_cache`` counts, tuples are looked through, and so are functions, methods and partials: what they
+    close over or are bound to, and the defaults of their parameters (``mymodule.describe.known``). No property, method
+    or ``__len__`` of the transport's own is called.
 
     Args:
         transport: the instance.
@@ -144,7 +144,7 @@ class _Walk:
                 return functools.partial(self._visit_holder, attribute, own)
         if issubclass(kind, types.FunctionType):
             return self._visit_function
-        if issubclass(kind, types.MethodType | functools.partial):
+        if issubclass(kind, types.MethodType | functools.partial | staticmethod | classmethod):
             return self._visit_bound
         return self._visit_object if own else None
 
@@ -171,6 +171,7 @@ class _Walk:
         parameters = code.co_varnames[: code.co_argcount]
         held = dict(zip(reversed(parameters), reversed(function.__defaults__ or ()), strict=False))
         held |= function.__kwdefaults__ or {}
+        held |= function.__dict__
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             with contextlib.suppress(ValueError):  # nothing is in it yet
                 held[name] = cell.cell_contents
@@ -179,10 +180,10 @@ class _Walk:
 
     def _visit_bound(self, place: _Place) -> None:
         bound = place.value
-        if isinstance(bound, types.MethodType):
-            parts: tuple[object, ...] = (bound.__func__, bound.__self__)
+        if isinstance(bound, functools.partial):
+            parts: tuple[object, ...] = (bound.func, *bound.args, *bound.keywords.values())
         else:
-            parts = (bound.func, *bound.args, *bound.keywords.values())
+            parts = (bound.__func__, getattr(bound, "__self__", None))
         for part in parts:
             self.add(place.path, part, place.depth + 1)
 
@@ -243,6 +244,8 @@ def is_somebodys(thing: object) -> bool:
     """Tell whether a function, or an object of a class, is somebody's own."""
     if isinstance(thing, types.MethodType):
         return is_somebodys(thing.__self__)
+    if isinstance(thing, functools.partial):
+        return is_somebodys(thing.func)
     if isinstance(thing, types.FunctionType):
         return str(thing.__module__).partition(".")[0] not in _NEVER_FOLLOWED
     return _may_be_followed(thing if isinstance(thing, type) else type(thing))

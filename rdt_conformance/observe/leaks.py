@@ -25,6 +25,7 @@ from rdt_conformance.observe.resources import (
     TEMPORARY_FILES,
     Resources,
 )
+from rdt_conformance.observe.standing import EXIT_HANDLERS, FINALIZERS, LOGGERS
 
 _MEMORY_NOISE = {MEMORY: 1 << 20, GPU_TENSORS: 1 << 20, GPU_MEMORY: 8 << 20}
 """By how many bytes each kind of memory may grow for reasons of the allocator's own. A GPU's driver hands out pieces of
@@ -55,6 +56,9 @@ _USES_UP = dict.fromkeys(proc.DESCRIPTORS, "file descriptors") | {
 """What there is less of when a kind grows, besides time and memory."""
 
 _PHRASES = {
+    f"{REGISTRATIONS} in {FINALIZERS}": "finalizers (weakref.finalize)",
+    f"{REGISTRATIONS} in {EXIT_HANDLERS}": "functions to be called at exit (atexit)",
+    f"{REGISTRATIONS} in {LOGGERS}": "loggers (logging.getLogger)",
     "sockets": "open sockets",
     "pipes": "open pipe ends",
     "memfds": "open memory files",

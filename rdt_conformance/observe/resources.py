@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import gc
 import os
 import socket
@@ -17,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from rdt_conformance import allocator
 from rdt_conformance.observe import devices, own_files, proc
 from rdt_conformance.observe.containers import is_somebodys, registrations_of
 from rdt_conformance.observe.proc import Thing
@@ -33,9 +32,6 @@ TEMPORARY_FILES = "temporary files"
 
 _MOST_NAMES = 64
 _DIRECTORIES = {SHARED_MEMORY_FILES: lambda: proc.SHARED_MEMORY, TEMPORARY_FILES: tempfile.gettempdir}
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_KEPT = 128 << 10
-"""Bytes; what glibc begins with."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,7 @@ class Watch:
         self._process = psutil.Process()
         own_files.listen()
         if memory:
-            _give_back_freed_memory()
+            allocator.give_back_freed()  # a leak would fill that up first, and not be seen meanwhile
         self._entries_before = {kind: proc.entries(directory()) for kind, directory in _DIRECTORIES.items()}
         self._before = {kind: frozenset(things) for kind, things in self._look().items()}
         self.threads_before: weakref.WeakSet[threading.Thread] = weakref.WeakSet(threading.enumerate())
@@ -188,14 +184,3 @@ def _words(connection: Any) -> str:
     family = "unix" if connection.family == socket.AF_UNIX else connection.type.name.removeprefix("SOCK_").lower()
     state = "" if connection.status == psutil.CONN_NONE else f" ({connection.status.lower()})"
     return f"{family} {words}{state}" if words else ""
-
-
-def _give_back_freed_memory() -> None:
-    """Let the allocator return what has been freed: a leak would fill that up first, and not be seen meanwhile."""
-    with contextlib.suppress(AttributeError, OSError):  # only glibc has it
-        libc = ctypes.CDLL(None)
-        # Without these bounds, glibc keeps more for later the larger the pieces are that are freed: of four mebibytes,
-        # ten for each thread, where `malloc_trim` does not come.
-        libc.mallopt(_M_MMAP_THRESHOLD, _KEPT)
-        libc.mallopt(_M_TRIM_THRESHOLD, _KEPT)
-        libc.malloc_trim(0)

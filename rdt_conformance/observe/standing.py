@@ -21,11 +21,32 @@ def standing(is_own: Callable[[object], bool]) -> dict[str, int]:
     Args:
         is_own: whether a function, or an object by its class, is neither Python's nor this suite's.
     """
-    counts = {FINALIZERS: _finalizers(is_own), LOGGERS: len(logging.root.manager.loggerDict)}
-    count = getattr(atexit, "_ncallbacks", None)
-    if count is not None:
-        counts[EXIT_HANDLERS] = count()
+    counts = {
+        FINALIZERS: _finalizers(is_own),
+        EXIT_HANDLERS: _exit_handlers(),
+        LOGGERS: len(logging.root.manager.loggerDict),
+    }
     return {path: number for path, number in counts.items() if number}
+
+
+def _exit_handlers() -> int:
+    """Python's own count keeps those that have been taken back; but to take one back it is compared with all others."""
+    counting = _Counting()
+    atexit.unregister(counting)
+    return counting.compared
+
+
+class _Counting:
+    compared = 0
+
+    def __call__(self) -> None:
+        """Never called."""
+
+    def __eq__(self, other: object) -> bool:
+        self.compared += 1
+        return False
+
+    __hash__ = object.__hash__
 
 
 def _finalizers(is_own: Callable[[object], bool]) -> int:

@@ -115,7 +115,8 @@ def _hint(verdict: Verdict, target: Target, width: int) -> Iterator[Line]:
         )
         yield from _plain(paragraph("hint:", text, width), yellow=True)
     failing = [row for row in verdict.clauses if row.status is Status.FAIL]
-    hung = [row.clause.id for row in failing if any(failure.stacks for failure in row.failures)]
+    late = [row for row in failing if row.clause.area is not Area.ABORT]  # what an abort ends has its own five seconds
+    hung = [row.clause.id for row in late if any(failure.stacks for failure in row.failures)]
     if hung and not target.gives_up_after:
         text = (
             f"calls that take too long are taken for hangs ({few(list(dict.fromkeys(hung)))}): if yours give up by "
