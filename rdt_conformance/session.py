@@ -10,7 +10,6 @@ import secrets
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -317,8 +316,7 @@ class Session:
                 deviations=self._deviations,
                 required=self._required,
             )
-            told = {"headline": f"{interrupts.told()}: {verdict.headline}"} if so_far else {}
-            self._write_report(replace(verdict, **told))
+            self._write_report(verdict)
             if not self._benchmarks.only:
                 self.verdict = verdict
                 session.exitstatus = exitstatus if so_far else self._status(verdict)

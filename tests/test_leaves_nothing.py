@@ -14,6 +14,8 @@ import psutil
 import pytest
 from suite_run import command, environment, run_suite
 
+from rdt_conformance import cli
+
 TRANSPORTS = ["reference_transports.shared_memory:SharedMemoryTransport", "reference_transports.tcp:TcpTransport"]
 
 
@@ -25,10 +27,12 @@ def temporary() -> Iterator[Path]:
 
 
 @contextmanager
-def under_way(transport: str, folder: Path, temporary: Path) -> Iterator[subprocess.Popen[str]]:
+def under_way(
+    transport: str, folder: Path, temporary: Path, report: str = "--no-rdt-report"
+) -> Iterator[subprocess.Popen[str]]:
     """A run that has got to its checks."""
     run = subprocess.Popen(
-        command(transport, "-v", "--no-rdt-report"),
+        command(transport, "-v", report),
         cwd=folder,
         env=environment() | {"TMPDIR": str(temporary)},
         stdout=subprocess.PIPE,
@@ -71,6 +75,13 @@ def test_ended_in_mid_run(transport: str, how: signal.Signals, tmp_path: Path, t
     assert set(os.listdir(tmp_path)) <= {".benchmarks"}  # pytest-benchmark's own, in every pytest run
     assert not os.listdir(temporary)
     assert not [name for name in set(os.listdir("/dev/shm")) - before if "rdt" in name]
+
+
+def test_the_report_of_an_early_end_is_judged_again(tmp_path: Path, temporary: Path) -> None:
+    with under_way(TRANSPORTS[1], tmp_path, temporary, f"--rdt-report={tmp_path}/report") as run:
+        run.terminate()
+        run.wait(60)
+    assert cli.main(["judge", f"{tmp_path}/report/report.json"]) == 8
 
 
 def test_a_run_after_a_killed_one_is_undisturbed(tmp_path: Path, temporary: Path) -> None:
