@@ -18,6 +18,11 @@ def give_back_freed() -> None:
     for each thread, at the ends of heaps, where not even `malloc_trim` returns them.
     """
     _set_bounds(_AT_FIRST)
+    trim()
+
+
+def trim() -> None:
+    """Return what has been freed to the system, but for the ends of heaps."""
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
 from pathlib import Path
 
 import torch
 
+from rdt_conformance import allocator
 from rdt_conformance.bench.contents import Load, flat
 from rdt_conformance.bench.process import Remote
 from rdt_conformance.bench.transports import TransportContender
@@ -26,7 +26,7 @@ class Peak:
 
     def begin(self) -> None:
         """Count from now on. What was freed is given back first: it would be filled again without being counted."""
-        ctypes.CDLL(None).malloc_trim(0)
+        allocator.trim()
         Path("/proc/self/clear_refs").write_text("5")
         self._before = self._kibibytes("VmRSS")
         if torch.cuda.is_initialized():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 FINALIZERS = "weakref.finalize"
@@ -50,11 +50,5 @@ class _Counting:
 
 
 def _finalizers(is_own: Callable[[object], bool]) -> int:
-    registry: Mapping[Any, Any] = getattr(weakref.finalize, "_registry", {})
-    for _ in range(5):
-        try:
-            known = list(registry.values())
-        except RuntimeError:  # changed size meanwhile
-            continue
-        return sum(is_own(each.func) or is_own(each.weakref()) for each in known)
-    return 0
+    registry: dict[Any, Any] = getattr(weakref.finalize, "_registry", {})
+    return sum(is_own(each.func) or is_own(each.weakref()) for each in registry.copy().values())
