@@ -9,8 +9,8 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, TypeAlias
 
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from reference_transports.nixl.pace import Paces
+from reference_transports.nixl.peer import Peer
 from reference_transports.nixl.unreachable import Unreachable
 
 Table: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
@@ -33,9 +33,6 @@ _MOST_TOLD = 256 << 10
 """How many bytes of sections NIXL is told of a peer before it is made to forget it all: it keeps some twenty times as
 much. A section has 250 bytes and more. To get to know the peer anew takes some milliseconds, and a socket at either end
 that NIXL never closes (nixl#2025)."""
-_MARKS = 1 << 14
-"""Bits by which a process knows what it has told NIXL of a peer. Of a thousand sections thirty seem to be known and are
-not, and so count for nothing."""
 _MOST_RETIRED, _MOST_RETIRED_BYTES = 128, 256 << 10
 """How many sections of its own memory, and bytes of them, a process keeps for later: what it keeps, nobody need be told
 again. Where memory never comes twice, so many are there after as many objects: more would look like a leak for long."""
@@ -127,24 +124,6 @@ def _key(regions: npt.ArrayLike) -> bytes:
     return np.array(regions, np.int64).tobytes()
 
 
-@dataclass
-class _Peer:
-    told: bytearray = field(default_factory=lambda: bytearray(_MARKS // 8))
-    """A bit for each section that NIXL has been told, by its hash: no larger for many than for few."""
-    told_bytes: int = 0
-    transfers: int = 0
-    """How many are under way."""
-    failed: bool = False
-    paces: Paces = field(default_factory=Paces)
-
-    def count(self, section: bytes) -> None:
-        """Count a section that NIXL has been told, the first time."""
-        byte, bit = divmod(hash(section) % _MARKS, 8)
-        if not self.told[byte] >> bit & 1:
-            self.told[byte] |= 1 << bit
-            self.told_bytes += len(section)
-
-
 @contextmanager
 def sleeping_threads() -> Iterator[None]:
     """Let the agents that are made meanwhile have threads that sleep until there is something to do.
@@ -212,7 +191,7 @@ class Agent:
         self._retired = _RetiredSections()
         self._cells: list[Cell] = []
         self._unused_cells: Iterator[Cell] = iter(())
-        self._peers: OrderedDict[str, _Peer] = OrderedDict()  # the least recently used first
+        self._peers: OrderedDict[str, Peer] = OrderedDict()  # by their agents; the least recently used first
         self._unreachable = Unreachable()
 
     def register(self, regions: Sequence[tuple[int, int]], device: str) -> Registration:
@@ -272,71 +251,86 @@ class Agent:
         return (Cell(view, table[np.newaxis], section) for view, table in zip(memory, tables, strict=True))
 
     @contextmanager
-    def connected(self, name: str, sections: Sequence[bytes]) -> Iterator[Paces]:
-        """Make a peer known to NIXL for the time of a transfer; gives what is known of how fast it is.
+    def connected(self, name: str, sections: Sequence[bytes], *, alone: bool = False) -> Iterator[Peer]:
+        """Make a peer known to NIXL for the time of a transfer.
 
         Args:
             name: of the peer's agent, or of this one.
             sections: of the peer's memory.
+            alone: on a new connection that no other transfer uses. It is kept if there is no other.
+
+        Raises:
+            ConnectionLost: the connection to it broke. A new one is made for whoever asks again.
+            Exception: NIXL's. It could not be reached.
         """
-        with self._lock:
-            peer = self._peers.get(name)
-            if peer is not None and peer.told_bytes > _MOST_TOLD and not peer.transfers:
-                self._forget(name)
-                peer = None
-            if peer is None:
-                self._make_room()
-                peer = self._peers[name] = _Peer()
-            self._peers.move_to_end(name)
-            peer.transfers += 1
+        peer = self._join(name, alone)
         try:
-            with self._failing(peer):
-                for section in sections if name != self.name else ():
-                    with self._unreachable.reaching(section):
-                        self._nixl.add_remote_agent(section)  # what NIXL knows already it finds to be so
-                    peer.count(section)
-            yield peer.paces
+            for section in sections if name != self.name else ():
+                self._tell(peer, section, name)
+            yield peer
         finally:
             with self._lock:
                 peer.transfers -= 1
-                if peer.failed and not peer.transfers:
-                    self._forget(name)
+                if peer.has_failed or self._peers.setdefault(name, peer) is not peer:
+                    self._leave(name, peer)
 
-    @contextmanager
-    def _failing(self, peer: _Peer) -> Iterator[None]:
-        """See to it that a peer with whom something went wrong is forgotten, once nothing comes from there any more."""
-        try:
-            yield
-        except Exception:
-            peer.failed = True
-            raise
+    def _join(self, name: str, alone: bool) -> Peer:
+        """The connection to a peer, with one more transfer on it; a new one if it has failed or grown too large."""
+        with self._lock:
+            peer = self._peers.get(name)
+            if peer is not None and (peer.has_failed or (peer.told_bytes > _MOST_TOLD and not peer.transfers)):
+                self._leave(name, peer)
+                peer = None
+            if peer is None or alone:
+                self._make_room()
+                peer = Peer(name if name == self.name else uuid.uuid4().hex)
+            if not alone:
+                self._peers[name] = peer
+                self._peers.move_to_end(name)
+            peer.transfers += 1
+            return peer
+
+    def _tell(self, peer: Peer, section: bytes, name: str) -> None:
+        """Tell NIXL a section of a peer, under the name of this connection.
+
+        Under the peer's own name no second connection could be made while the first, which has failed, is still in use.
+        Nor ever again if it failed just now, of which NIXL (1.5) forgets one half and not the other.
+        """
+        alias = section.replace(name.encode(), peer.name.encode())
+        with peer.noting_failure(), nullcontext() if peer.has_worked else self._unreachable.reaching(section):
+            self._nixl.add_remote_agent(alias)  # what NIXL knows already it finds to be so
+        peer.count(section)
 
     def _make_room(self) -> None:
         idle = [name for name, peer in self._peers.items() if not peer.transfers]
         if idle and len(self._peers) >= _MOST_PEERS:
-            self._forget(idle[0])
+            self._leave(idle[0], self._peers[idle[0]])
 
-    def _forget(self, name: str) -> None:
-        del self._peers[name]
-        with suppress(Exception):  # NIXL may have done so by itself
-            self._nixl.remove_remote_agent(name)
+    def _leave(self, name: str, peer: Peer) -> None:
+        """Let nobody else use a connection, and have NIXL forget it once nothing comes from there any more."""
+        if self._peers.get(name) is peer:
+            del self._peers[name]
+        if not peer.transfers:
+            with suppress(Exception):  # NIXL may have done so by itself
+                self._nixl.remove_remote_agent(peer.name)
 
-    def read(self, name: str, local: tuple[Table, str], remote: tuple[Table, str]) -> Generator[bool, None, None]:
+    def read(self, peer: Peer, local: tuple[Table, str], remote: tuple[Table, str]) -> Generator[bool, None, None]:
         """Read a connected peer's memory into registered memory of this process; yields True whenever it has to wait.
 
         Args:
-            name: the peer.
+            peer: where from.
             local: where to, and on what type of device.
             remote: where from, likewise, in as many pieces of the same sizes.
 
         Raises:
-            Exception: NIXL's. Nothing will be written any more.
+            ConnectionLost: the connection, which had worked, did not any more. Nothing will be written any more.
+            Exception: NIXL's, of a connection that has never worked; likewise.
         """
         into, of = (
             self._nixl.get_xfer_descs(table.astype(np.uint64), _SEGMENTS[device]) for table, device in (local, remote)
         )
-        with self._failing(self._peers[name]):
-            handle, state = self._nixl.initialize_xfer("READ", into, of, name), ""
+        with peer.noting_failure():
+            handle, state = self._nixl.initialize_xfer("READ", into, of, peer.name), ""
             try:
                 state = self._nixl.transfer(handle)
                 while state == "PROC":
@@ -350,6 +344,7 @@ class Agent:
                     self._nixl.release_xfer_handle(handle)
             if state != "DONE":
                 raise ConnectionError("NIXL could not read it")
+            peer.has_worked = True
 
     def _see_through(self, handle: Any) -> None:
         """Wait for the end of a transfer that was given up in the middle, but not for ever."""

@@ -19,7 +19,7 @@ from ray.experimental import TensorTransportMetadata
 from reference_transports._layout import sizes
 from reference_transports.nixl.agent import PATIENCE_SECONDS, Agent, Cell, Table
 from reference_transports.nixl.memory import Memory, cut, joined, settle
-from reference_transports.nixl.pace import Pace
+from reference_transports.nixl.peer import ConnectionLost, Peer
 
 _AT_ONCE = 1 << 20
 """Bytes up to which an object is fetched in the first step, if its source is near and known."""
@@ -200,31 +200,52 @@ class Transfer:
         settle(tensors)
         cell = agent.take_cell()
         try:
-            with agent.connected(source.agent, source.sections) as paces:
-                yield from self._look(agent, source, cell)
-                if total > _AT_ONCE:
-                    yield False
-                    settle(tensors)  # once more, for whatever thread goes on: it may need a CUDA context
-                with closing(Memory(agent, tensors, offered=False)) as landing:
-                    landing.await_pack()
-                    yield from self._fill(agent, source, landing, total, paces.of(source.tensor_device, landing.device))
-                    yield from self._look(agent, source, cell)
-                    landing.unpack()
-                    settle(tensors)
+            try:
+                yield from self._read(agent, source, tensors, total, cell)
+            except ConnectionLost:
+                # Perhaps by no fault of this object: UCX gives up a connection, with all that is under way on it, when
+                # one read fails, as that of an object does that is freed meanwhile.
+                if self._aborted:
+                    raise
+                yield False
+                yield from self._read(agent, source, tensors, total, cell, alone=True)
         finally:
             agent.give_cell(cell)
 
-    def _look(self, agent: Agent, source: NixlMetadata, cell: Cell) -> Generator[bool, None, None]:
+    def _read(
+        self,
+        agent: Agent,
+        source: NixlMetadata,
+        tensors: list[torch.Tensor],
+        total: int,
+        cell: Cell,
+        *,
+        alone: bool = False,
+    ) -> Generator[bool, None, None]:
+        with agent.connected(source.agent, source.sections, alone=alone) as peer:
+            yield from self._look(agent, peer, source, cell)
+            if total > _AT_ONCE:
+                yield False
+                settle(tensors)  # once more, for whatever thread goes on: it may need a CUDA context
+            with closing(Memory(agent, tensors, offered=False)) as landing:
+                landing.await_pack()
+                yield from self._fill(agent, peer, source, landing, total)
+                yield from self._look(agent, peer, source, cell)
+                landing.unpack()
+                settle(tensors)
+
+    def _look(self, agent: Agent, peer: Peer, source: NixlMetadata, cell: Cell) -> Generator[bool, None, None]:
         """See that the object is still there."""
-        yield from agent.read(source.agent, (cell.table, "cpu"), (_table(source.cell), "cpu"))
+        yield from agent.read(peer, (cell.table, "cpu"), (_table(source.cell), "cpu"))
         if cell.view.tobytes() != source.token:
             raise ConnectionError("its source has freed it")
 
     def _fill(
-        self, agent: Agent, source: NixlMetadata, landing: Memory, total: int, pace: Pace
+        self, agent: Agent, peer: Peer, source: NixlMetadata, landing: Memory, total: int
     ) -> Generator[bool, None, None]:
         """Read the bytes, piece by piece; when it ends, none is on its way any more, also if one of them failed."""
         assert source.tensor_device is not None
+        pace = peer.paces.of(source.tensor_device, landing.device)
         local, remote = joined(landing.places, _table(source.places))
         begin = 0
         reads: deque[tuple[Generator[bool, None, None], int, float]] = deque()
@@ -236,7 +257,7 @@ class Transfer:
                         self._demand_no_abort()
                         end = min(begin + pace.piece, total)
                         here, there = (cut(table, begin, end) for table in (local, remote))
-                        read = agent.read(source.agent, (here, landing.device), (there, source.tensor_device))
+                        read = agent.read(peer, (here, landing.device), (there, source.tensor_device))
                         reads.append((read, end - begin, time.monotonic()))
                         begin = end
                         next(read, None)  # which starts it

@@ -69,10 +69,10 @@ def held_up(pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> Iterat
     """Reads of data, not those of tokens, end when this is set; at the latest before the pool's threads must end."""
     go, read = threading.Event(), Agent.read
 
-    def reading(self: Agent, name: str, local: Any, remote: Any) -> Iterator[bool]:
+    def reading(self: Agent, peer: Any, local: Any, remote: Any) -> Iterator[bool]:
         while local[0][0, 1] != agents.CELL_BYTES and not go.is_set():
             yield True
-        yield from read(self, name, local, remote)
+        yield from read(self, peer, local, remote)
 
     monkeypatch.setattr(Agent, "read", reading)
     yield go

@@ -19,6 +19,7 @@ from nixl_tools import COMM, SOON, extract, same, send, settled
 from rdt_conformance.observe.containers import registrations_of
 from reference_transports.nixl import NixlTransport, agent as agents, transport
 from reference_transports.nixl.agent import Registration
+from reference_transports.nixl.peer import Peer
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore:ComplexHalf support")]
 
@@ -69,14 +70,14 @@ def test_memory_that_is_offered_again_is_nothing_new(
         self.section = seen[-1] + bytes([len(seen)]) if key_changes else seen[-1]
         return self.section
 
-    count, told = agents._Peer.count, set[bytes]()
+    count, told = Peer.count, set[bytes]()
 
     def counting(self: Any, section: bytes) -> None:
         told.add(section)
         count(self, section)
 
     monkeypatch.setattr(Registration, "describe", describing)
-    monkeypatch.setattr(agents._Peer, "count", counting)
+    monkeypatch.setattr(Peer, "count", counting)
     for number in range(5):
         tensors[0].fill_(number)
         assert same(send(source, destination, tensors, obj_id=str(number)), tensors)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import mmap
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -18,6 +20,7 @@ from nixl_tools import COMM, SOON, extract, in_flight, same, send, settled
 from reference_transports.nixl import agent as agents, memory, transfer
 from reference_transports.nixl.agent import Agent
 from reference_transports.nixl.pace import Pace, Paces
+from reference_transports.nixl.peer import Peer
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore:ComplexHalf support")]
 
@@ -180,7 +183,7 @@ class Pieces:
         self.ended: list[int] = []
         self.most = 0
 
-    def read(self, name: str, local: Any, remote: Any) -> Iterator[bool]:
+    def read(self, peer: Peer, local: Any, remote: Any) -> Iterator[bool]:
         number, fate = len(self.begun), next(self.fates, "well")
         if fate == "never begins":
             raise ConnectionError("it cannot begin")
@@ -198,7 +201,8 @@ class Pieces:
 @pytest.fixture
 def filling(monkeypatch: pytest.MonkeyPatch) -> Callable[[Pieces], Iterator[bool]]:
     """The steps of a transfer of five pieces, from such an agent."""
-    pace = Pace()
+    peer = Peer("it")
+    pace = peer.paces.of("cpu", "cpu")
     pace.piece = 1 << 10
     monkeypatch.setattr(pace, "count", lambda nbytes, seconds: None)
     places = np.array([(0, 5 << 10, 1)], np.int64)
@@ -208,7 +212,7 @@ def filling(monkeypatch: pytest.MonkeyPatch) -> Callable[[Pieces], Iterator[bool
 
     def fill(pieces: Pieces) -> Iterator[bool]:
         nothing = transfer.Transfer("object", engine, source, [], False)
-        return nothing._fill(cast(Agent, pieces), source, landing, 5 << 10, pace)
+        return nothing._fill(cast(Agent, pieces), peer, source, landing, 5 << 10)
 
     return fill
 
@@ -255,12 +259,12 @@ def test_nothing_is_kept_of_what_failed(
     landed: list[weakref.ref[Any]] = []
     read = Agent.read
 
-    def failing(self: Agent, name: str, local: Any, remote: Any) -> Iterator[bool]:
+    def failing(self: Agent, peer: Peer, local: Any, remote: Any) -> Iterator[bool]:
         if local[0][0, 1] != agents.CELL_BYTES:
             [under_way] = [each for each in destination._fetching if each.obj_id == "object"]
             landed.append(weakref.ref(under_way._steps.gi_frame.f_locals["tensors"][0]))
             raise ConnectionError("it broke")
-        yield from read(self, name, local, remote)
+        yield from read(self, peer, local, remote)
 
     monkeypatch.setattr(Agent, "read", failing)
     with pytest.raises(ConnectionError):
@@ -315,3 +319,38 @@ def test_what_is_learnt_of_one_peer_is_not_used_for_another(source: Any, destina
     peers = destination._engine.agent._peers
     ours, theirs = (peers[each._engine.agent.name].paces.of("cpu", "cpu") for each in (source, other))
     assert ours is not theirs
+
+
+@pytest.fixture
+def fleeting() -> Iterator[torch.Tensor]:
+    """A tensor of pages of its own."""
+    with mmap.mmap(-1, 4 << 20) as pages:
+        yield torch.frombuffer(pages, dtype=torch.uint8)
+        gc.collect()  # a mapping that is still in use cannot be closed
+
+
+def take_away(tensor: torch.Tensor, *, again: bool = False) -> None:
+    """Let nobody read its memory any more, as if its allocator had given it back to the system; or again."""
+    access = mmap.PROT_READ | mmap.PROT_WRITE if again else 0
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(tensor.data_ptr()), ctypes.c_size_t(tensor.nbytes), access) == 0
+
+
+def test_a_read_of_memory_that_went_away_harms_no_other_transfer(
+    source: Any, destination: Any, fleeting: torch.Tensor
+) -> None:
+    others = {name: [torch.full((1 << 22,), number)] for number, name in enumerate(("before", "beside", "after"))}
+    described = {obj_id: extract(source, obj_id, tensors) for obj_id, tensors in others.items()}
+    for _ in range(10):
+        metadata = extract(source, "gone", [fleeting])
+        requests = {"before": destination.fetch_multiple_tensors("before", described["before"], COMM)}
+        take_away(fleeting)
+        lost = destination.fetch_multiple_tensors("gone", metadata, COMM)
+        requests["beside"] = destination.fetch_multiple_tensors("beside", described["beside"], COMM)
+        for obj_id, request in requests.items():
+            assert same(destination.wait_fetch_complete(request, SOON), others[obj_id])
+        assert same(destination.recv_multiple_tensors("after", described["after"], COMM), others["after"])
+        with pytest.raises(ConnectionError, match="the connection was lost"):
+            destination.wait_fetch_complete(lost, SOON)
+        take_away(fleeting, again=True)
+        source.garbage_collect("gone", metadata, [])
+    assert destination._engine.agent._peers[source._engine.agent.name].transfers == 0
