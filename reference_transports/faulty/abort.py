@@ -215,6 +215,25 @@ class AvoidsSourcesOfAbortedTransfers(SocketPullTransport):
 
 
 @breaks("A8")
+class KeepsASlotForWhatWasFreed(SocketPullTransport):
+    """Can have four transfers that broke off, until the object is asked for again; one that was freed never is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._broken_off: set[str] = set()
+
+    def _serve(self, end: SourceEnd, obj_id: str) -> bool:
+        self._broken_off.discard(obj_id)
+        if len(self._broken_off) == 4:
+            raise ConnectionError("no slot is free")
+        try:
+            return super()._serve(end, obj_id)
+        except ConnectionError:
+            self._broken_off.add(obj_id)
+            raise
+
+
+@breaks("A8")
 class RetryGivesWhatAnAbortLeft(SocketPullTransport):
     """Keeps what had come before an abort, if that was a whole tensor, and takes it for the object the next time."""
 
