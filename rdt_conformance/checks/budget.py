@@ -72,7 +72,7 @@ PROFILES = {
         suspicion_seconds=60,
         big_bytes=64 << 20,
         many_tensors=10_000,
-        all_seconds=60,
+        all_seconds=24,
     ),
     "thorough": Budget(
         examples=5_000,
