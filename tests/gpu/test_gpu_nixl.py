@@ -76,8 +76,8 @@ def receive_in_late_memory(inside: Inside, obj_id: str, metadata: Any, size: int
     """Receive something small, where the GPU has yet to write what was there before, and has been given up."""
     look = Transfer._look
 
-    def looking(self: Transfer, agent: Any, source: Any, cell: Any) -> Generator[bool, None, None]:
-        yield from look(self, agent, source, cell)
+    def looking(self: Transfer, agent: Any, peer: Any, source: Any, cell: Any) -> Generator[bool, None, None]:
+        yield from look(self, agent, peer, source, cell)
         Transfer._look = look
         torch.cuda._sleep(2_000_000_000)
         torch.zeros(size, dtype=torch.uint8, device="cuda")
