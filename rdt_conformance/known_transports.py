@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO
 
 from rdt_conformance import locate
-from rdt_conformance.target import Target, TargetProblem, resolve, type_name
-
-_PACKAGES = {"nixl": "nixl", "ray:NIXL": "nixl"}
-"""What is imported only when a transport is used. What else one needs is in its class or in its profile's note."""
+from rdt_conformance.target import Target, TargetProblem, needed_package, resolve, type_name
 
 
 @dataclass(frozen=True)
@@ -50,14 +46,9 @@ def known_transports() -> Iterator[Known]:
 
 def _said(target: str) -> str:
     try:
-        told = _told(resolve(target))
+        return _told(resolve(target))
     except TargetProblem as problem:
         return f"not usable here: {str(problem).splitlines()[0]}"
-    package = _PACKAGES.get(target)
-    if package is None:
-        return told
-    absent = "" if importlib.util.find_spec(package) else ", which is not installed"
-    return f"{told}; needs the package {package}{absent}"
 
 
 def _told(target: Target) -> str:
@@ -67,4 +58,6 @@ def _told(target: Target) -> str:
         parts.append("can abort")
     if target.needs_process.value:
         parts.append("needs a process for each actor")
+    if package := needed_package(target.transport_class):
+        parts.append(f"needs the package {package}")
     return "; ".join([*parts, *([target.note.value] if target.note.value else [])])

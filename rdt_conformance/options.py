@@ -6,6 +6,7 @@ tests all read it from there. Imported in every pytest run of every project that
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -223,7 +224,7 @@ def read(config: pytest.Config) -> Settings | None:
     Raises:
         pytest.UsageError: a value is not allowed, or options are given that do nothing without a transport.
     """
-    transport = _text(config, "--rdt-transport")
+    transport = _transport(config)
     if transport is None:
         _complain_about_idle_options(config)
         return None
@@ -236,6 +237,15 @@ def read(config: pytest.Config) -> Settings | None:
     _complain_about_no_ray(engines, {"--rdt-address": address is not None, "--rdt-nodes": nodes not in (None, 1)})
     profile = _one(config, "--rdt-profile") or "standard"
     return _settings(config, transport, engines, nodes or 1, profile, _number(config, "--rdt-seed", 0), None)
+
+
+def _transport(config: pytest.Config) -> str | None:
+    """The target; a file that the ini file names lies in that one's folder, wherever pytest was started."""
+    value = _text(config, "--rdt-transport")
+    place, _, name = (value or "").rpartition(":")
+    if value is None or config.getoption("rdt_transport") is not None or not place.endswith(".py"):
+        return value
+    return f"{os.path.relpath(config.rootpath / place, config.invocation_params.dir)}:{name}"
 
 
 def _settings(

@@ -16,6 +16,10 @@ Outcome = Literal["passed", "broken", "error", "not run"]
 transport's; ``not run``: the check applies but could not be exercised, `CheckResult.reason` says why."""
 
 
+GONE = "the failure did not come back"
+"""How the reason begins of a check that was to show one again."""
+
+
 @dataclass(frozen=True)
 class Step:
     """One line of a history, oldest first.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,10 @@ class ToldFact(NamedTuple):
     name: str
     value: str
     learnt_from: str
+
+
+_ON_NIXL = ("reference_transports.nixl.transport", "ray.experimental.rdt.nixl_tensor_transport")
+"""Modules whose transports need NIXL."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +158,8 @@ def resolve(spec: str, *, devices: Sequence[str] | None = None, data_type: str |
     no_auto_connect()
     _check_ray()
     transport, profile = _transport_and_profile(spec, locate.locate(spec))
+    if (package := needed_package(transport)) and not importlib.util.find_spec(package):
+        raise TargetProblem(f"{spec} needs the package {package}, which is not installed")
     instance, needs_ray = _build(spec, transport)
     registration = _registration(transport, spec)
     registered = Fact(registration.data_type, registration.learnt) if registration else None
@@ -182,6 +189,11 @@ class _Registration:
     devices: tuple[str, ...]
     data_type: type
     learnt: str
+
+
+def needed_package(transport: type[TensorTransportManager]) -> str | None:
+    """What one of ours or of Ray's imports only when it is used, so that its class alone does not tell."""
+    return "nixl" if transport.__module__ in _ON_NIXL else None
 
 
 def _check_ray() -> None:

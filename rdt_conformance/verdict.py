@@ -55,6 +55,10 @@ __all__ = [
 ]
 
 
+NOT_SELECTED = "its checks were not selected, or not come to"
+"""Why a clause is unknown in a partial run."""
+
+
 def judge(
     results: Sequence[CheckResult],
     target: Judged,
@@ -172,7 +176,7 @@ def _why_unknown(clause: Clause, listing: Sequence[CheckResult], selected_all: b
         return "; ".join(dict.fromkeys(_why_unseen(result) for result in listing))
     if clause.untested:
         return clause.untested
-    return "no check reported on it" if selected_all else "its checks were not selected, or not come to"
+    return "no check reported on it" if selected_all else NOT_SELECTED
 
 
 def _why_unseen(result: CheckResult) -> str:

@@ -253,7 +253,7 @@ def test_the_same_actors_transfer_again_after_an_abort(case: Case) -> None:
             break
 
 
-@check("A8", situational=("A8",), tries=5)
+@check("A8", situational=("A8",))
 def test_transfers_go_on_when_what_was_aborted_is_freed_at_once(case: Case) -> None:
     """Memory that is freed may be gone while somebody still reads it, and a connection may be lost with it."""
     source, destination = case.actors(2)

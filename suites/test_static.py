@@ -77,7 +77,7 @@ def test_the_transport_tells_its_name(case: Case) -> None:
 @check("S4", sends=False)
 def test_methods_accept_the_calls_of_ray(case: Case) -> None:
     for call in calls(installed_interface(), case.target.capabilities):
-        why = _answer(case, case.driver.run(_refusal, case.world.transport, call), "S4")
+        why = _answer(case, case.driver.run(_refusal, case.world.transport, call, what="the constructor"), "S4")
         case.require(not why, "S4", f"Ray calls {call}, and {call.method}{why}")
 
 

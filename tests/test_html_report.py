@@ -19,7 +19,7 @@ from made_reports import failing, forge, passing, write
 from rdt_conformance import cli
 from rdt_conformance.contract import CLAUSES
 from rdt_conformance.power import PART
-from rdt_conformance.report import folder, html, json_report
+from rdt_conformance.report import folder, html, json_report, view
 from rdt_conformance.report.saving import ReportProblem
 from rdt_conformance.report.view import RunView
 
@@ -133,6 +133,14 @@ def test_what_is_no_address_of_a_web_page_is_shown_and_is_no_link(tmp_path: Path
     assert not [
         each for each in found.links if not each.startswith(("#", "https://docs.ray.io/", "https://github.com/"))
     ]
+
+
+def test_what_applies_from_some_version_of_ray_on_needs_no_other_engine() -> None:
+    clause = {"level": "MUST", "untested": "", "applies": "transports that carry GPU memory"}
+    for since in ("", ", from Ray 2.58 on"):
+        result = {"status": "not applicable", "reason": f"only for {clause['applies']}{since}", "hidden_by": ""}
+        assert view.shown(clause, result) is view.NOT_APPLICABLE
+    assert view.shown(clause, {**result, "reason": "needs the ray engine"}) is view.ELSEWHERE
 
 
 def test_last_words_are_shown(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -67,6 +69,29 @@ def test_an_option_and_its_ini_twin_do_the_same(run: Run, pytester: pytest.Pytes
         result = run(f"{name}={value}", *brief, *(() if transport else ("--no-rdt-report",)), transport=transport)
     result.stdout.fnmatch_lines([seen])
     assert (pytester.path / "elsewhere" / "report.json").exists() == (key == "rdt_report")
+
+
+@pytest.mark.parametrize("place", ["mine.py", "below/mine.py"])
+def test_a_file_that_the_ini_file_names_is_found_from_everywhere(pytester: pytest.Pytester, place: str) -> None:
+    pytester.makeini(f"[pytest]\nrdt_transport = {place}:Mine\nrdt_engine = local\nno_rdt_report = true")
+    path = pytester.path / place
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("from reference_transports.inline import InlineTransport\nclass Mine(InlineTransport): pass\n")
+    (pytester.path / "below" / "further").mkdir(parents=True)
+    for start in ("", "below/further"):
+        os.chdir(pytester.path / start)
+        seen = os.path.relpath(path)
+        result = pytester.runpytest_inprocess(*LOADED, "--collect-only", *NO_CACHE)
+        result.stdout.fnmatch_lines([f"rdt transport: {seen}:Mine"])
+    os.chdir(pytester.path)
+
+
+def test_a_package_that_is_missing_is_no_fault_of_the_transport(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for transport in ("reference_transports.nixl:NixlTransport", "ray:NIXL"):
+        result = run(transport=transport)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines([f"ERROR: {transport} needs the package nixl, which is not installed"])
 
 
 def test_the_seen_options_are_all_there_are() -> None:

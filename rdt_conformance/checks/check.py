@@ -14,7 +14,7 @@ from rdt_conformance.checks.examine import Examination
 from rdt_conformance.checks.verdicts import CheckBroken
 from rdt_conformance.contract import clause as clause_of
 from rdt_conformance.report import story
-from rdt_conformance.results import CheckResult
+from rdt_conformance.results import GONE, CheckResult
 
 _Test = Callable[[Bench], None]
 """What pytest runs."""
@@ -97,7 +97,7 @@ def self_check(engine: str, profiles: tuple[str, ...]) -> Callable[[Callable[[Be
     return whole_check(engine=engine, profiles=profiles)
 
 
-NOT_AGAIN = "the failure did not come back, all else being the same, but for what the clock decides"
+NOT_AGAIN = f"{GONE}, all else being the same, but for what the clock decides"
 
 
 def whole_check(

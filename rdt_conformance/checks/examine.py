@@ -31,7 +31,7 @@ from rdt_conformance.contract import Level, clause as clause_of
 from rdt_conformance.engines.base import Hung, NoProcess
 from rdt_conformance.engines.reference.errors import NeedsRayError
 from rdt_conformance.replay import Replay
-from rdt_conformance.results import CheckResult, Failure, Twin
+from rdt_conformance.results import GONE, CheckResult, Failure, Twin
 
 if TYPE_CHECKING:
     from rdt_conformance.checks.check import CheckSpec
@@ -193,7 +193,7 @@ class Examination:
             if self._advice:  # of a SHOULD clause, which ends no example
                 return
         self._completed = False
-        self._reason = f"the failure did not come back in {_TRIES} tries"
+        self._reason = f"{GONE} in {_TRIES} tries"
 
     def _note_refusal(self) -> None:
         """A transport that takes nothing would break every clause for the same reason: one of them is enough."""

@@ -13,8 +13,8 @@ from rdt_conformance.contract import Area, Level
 from rdt_conformance.deviations import Deviation
 from rdt_conformance.exposures import in_a_line
 from rdt_conformance.report import paragraph, story
-from rdt_conformance.results import Failure
-from rdt_conformance.verdict import ClauseResult, Exit, Status, Verdict, worst
+from rdt_conformance.results import GONE, Failure
+from rdt_conformance.verdict import NOT_SELECTED, ClauseResult, Exit, Status, Verdict, worst
 from rdt_conformance.words import count, few, listed, worded
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def write(
         _deviations(verdict, width),
         _unmet(verdict, width),
         _harness_errors(verdict, width),
-        _unknown(verdict, width),
+        _unknown(verdict, width, replayed),
         _facts(verdict, width),
         _exposure(verdict, width),
         _foot(verdict, width, seed, report_path),
@@ -94,14 +94,23 @@ def write(
 def _head(verdict: Verdict, target: Target, width: int, replayed: bool) -> Iterator[Line]:
     yield from _plain(textwrap.wrap(verdict.headline, width), **COLOURS[verdict.exit_status])
     broken = [row.clause.id for row in verdict.clauses if row.status is Status.FAIL]
-    if replayed and broken:
-        yield f"the failure came back: {few(list(dict.fromkeys(broken)))} broken", {}
+    if replayed:
+        yield _what_became(verdict, broken), {}
     if not verdict.partial:
         yield from _plain(textwrap.wrap(_level(verdict), width))
     yield from _plain(paragraph("transport", f"{target.spec} on {listed(verdict.engines)}", width))
     for fact in target.facts:
         if fact.name == "fits Ray":
             yield from _plain(paragraph("fits Ray", f"{fact.value} [{fact.learnt_from}]", width))
+
+
+def _what_became(verdict: Verdict, broken: Sequence[str]) -> str:
+    """What became of the failure that was to be shown again, in one line."""
+    if broken:
+        return f"the failure came back: {few(list(dict.fromkeys(broken)))} broken"
+    by_reason = _by_reason([row for row in verdict.clauses if row.reason.startswith(GONE)])
+    told = [f"{few(list(engines))}: {reason}" for reason, engines in by_reason.items()]
+    return "; ".join(told) or "the failure was not looked for: see below"
 
 
 def _hint(verdict: Verdict, target: Target, width: int) -> Iterator[Line]:
@@ -250,9 +259,10 @@ def _harness_errors(verdict: Verdict, width: int) -> Iterator[Line]:
         )
 
 
-def _unknown(verdict: Verdict, width: int) -> Iterator[Line]:
+def _unknown(verdict: Verdict, width: int, replayed: bool) -> Iterator[Line]:
     """The clauses nobody can speak for, grouped by the reason; only the first group stands against the transport."""
-    unknown = [result for result in verdict.clauses if result.status is Status.UNKNOWN]
+    told = (GONE, NOT_SELECTED) if replayed else ()  # the one at the head, and the other goes without saying
+    unknown = [row for row in verdict.clauses if row.status is Status.UNKNOWN and not row.reason.startswith(told)]
     elsewhere = [rows[0] for rows in verdict.by_clause().values() if _is_for_others(rows)]
     for title, group in (
         ("unknown:", [result for result in unknown if not result.excused]),

@@ -99,7 +99,8 @@ def shown(clause: Mapping[str, Any], result: Mapping[str, Any]) -> Shown:
         case "unknown":
             return NOT_TESTED if clause["untested"] else UNKNOWN
         case _:
-            return NOT_APPLICABLE if result["reason"] == f"only for {clause['applies']}" else ELSEWHERE
+            # From which version of Ray on it applies may follow.
+            return NOT_APPLICABLE if result["reason"].startswith(f"only for {clause['applies']}") else ELSEWHERE
 
 
 def worst(clause: Mapping[str, Any]) -> Shown:
