@@ -20,6 +20,11 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 ARRIVALS = ("recv_multiple_tensors", "wait_fetch_complete")
 """The calls that bring tensors."""
 
+RAISED = "raised "
+"""How the outcome begins of a call that ended in an error."""
+DESCRIBES = "extract_tensor_transport_metadata"
+FREES = "garbage_collect"
+
 KEPT = 4_000
 """Events kept per history; a long stress run forgets its beginning rather than filling the memory."""
 _LAST_WORDS = 5
@@ -51,7 +56,7 @@ class Recorder(ABC):
             yield event
             failed = False
         except BaseException as error:
-            event.outcome = f"raised {describe_error(error)}"
+            event.outcome = f"{RAISED}{describe_error(error)}"
             raise
         finally:
             self.end(event, time.perf_counter(), failed=failed)
@@ -70,6 +75,8 @@ class History(Recorder):
 
     def __init__(self) -> None:
         self._events: deque[Event] = deque(maxlen=KEPT)
+        self._shared: set[tuple[str, str]] = set()
+        """What was shared when the log was cleared: the processes with the objects."""
         self._numbers = itertools.count(1)
         self._lock = threading.Condition()
         self._watchers = 0
@@ -80,8 +87,10 @@ class History(Recorder):
         """What ended threads meanwhile, where that is known."""
 
     def clear(self) -> None:
-        """Forget everything and start the clock again."""
+        """Forget everything but which objects are shared, and start the clock again."""
         with self._lock:
+            for event in self._events:
+                _note(event, self._shared)
             self._events.clear()
             self.last_words.clear()
             self._numbers = itertools.count(1)
@@ -118,6 +127,17 @@ class History(Recorder):
             finally:
                 self._watchers -= 1
 
+    def always_refused_beside_others(self, process: str) -> bool:
+        """Whether a process has refused to describe objects, and shared others each time."""
+        with self._lock:
+            events, shared = tuple(self._events), set(self._shared)
+        beside = []
+        for event in events:
+            if event.process == process and event.what.startswith(DESCRIBES) and event.outcome.startswith(RAISED):
+                beside.append(any(process == owner for owner, _ in shared))
+            _note(event, shared)
+        return bool(beside) and all(beside)
+
     def steps(self, names: Mapping[str, str] | None = None) -> tuple[Step, ...]:
         """The events so far, oldest first, with object ids shortened to ``obj1``, ``obj2`` in order of appearance.
 
@@ -141,6 +161,14 @@ class History(Recorder):
             )
             for event in events
         )
+
+
+def _note(event: Event, shared: set[tuple[str, str]]) -> None:
+    """Count the object of a call among those that its process shares, or not any more if it begins to free it."""
+    if event.what.startswith(FREES):
+        shared.discard((event.process, event.obj_id))
+    elif event.what.startswith(DESCRIBES) and event.ended is not None and not event.outcome.startswith(RAISED):
+        shared.add((event.process, event.obj_id))
 
 
 def describe_error(error: BaseException, limit: int = 200) -> str:

@@ -18,6 +18,21 @@ def test_it_passes_everything(tmp_path: Path) -> None:
     assert run.status == 0, run.printed
 
 
+def test_a_source_without_room_for_one_more_breaks_nothing() -> None:
+    bench = bench_of(unusual.HasLittleRoom, torch.Tensor)
+    result = run_check(bench, "test_a_produced_object_is_consumed")
+    assert result.outcome == "passed" and result.examples > 1, result
+    result = run_check(bench, "test_freeing_another_object_between_fetch_and_wait")
+    assert result.outcome == "not run" and result.reason.endswith("MemoryError: there is room for 1 object only"), (
+        result
+    )
+
+
+def test_a_source_that_never_has_room_again_is_broken() -> None:
+    result = run_check(bench_of(unusual.GivesNoRoomBack, torch.Tensor), "test_a_produced_object_is_consumed")
+    assert result.outcome == "broken" and "MemoryError" in result.failures[0].happened, result
+
+
 @pytest.mark.parametrize("driver_refusal", ["", "no GPU"])
 def test_communicators_without_actors_are_tried_between_processes(driver_refusal: str) -> None:
     bench = bench_of(unusual.NeverToItself, torch.Tensor)

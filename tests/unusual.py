@@ -173,3 +173,32 @@ class CleansUpAtExit(InlineTransport):
 def _memory(tensor: Any) -> int:
     """The address of the memory that a tensor lies in; 0 if it has none."""
     return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided and tensor.numel() else 0
+
+
+class HasLittleRoom(InlineTransport):
+    """Has room for one object at a time, and says so when there is one more."""
+
+    ROOM = 1
+
+    def __init__(self) -> None:
+        self._present: set[str] = set()
+
+    def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
+        metadata = super().extract_tensor_transport_metadata(obj_id, rdt_object)
+        if obj_id not in self._present and len(self._present) == self.ROOM:
+            raise MemoryError(f"there is room for {self.ROOM} object only")
+        self._present.add(obj_id)
+        return metadata
+
+    def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
+        super().garbage_collect(obj_id, tensor_transport_meta, tensors)
+        self._present.discard(obj_id)
+
+
+class GivesNoRoomBack(HasLittleRoom):
+    """No rare way to keep the contract, but a mistake that says the same."""
+
+    ROOM = 20
+
+    def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
+        pass

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rdt_conformance import author
 from rdt_conformance.checks.budget import Budget
 from rdt_conformance.checks.orders import Interruption, orders
+from rdt_conformance.checks.refusals import is_full
 from rdt_conformance.checks.verdicts import NotExercised, broken
 from rdt_conformance.contract import Level, clause as clause_of
 from rdt_conformance.engines.base import Hung, Pending, Spread, origin_of
@@ -69,6 +70,8 @@ class Case:
         self.facts: dict[str, Any] = {}
         self.left_blocked = False
         self.renewed = False
+        self.no_room = ""
+        """The error by which a source had no room for an object beside others, as it may."""
 
     @property
     def choices(self) -> tuple[Any, ...]:
@@ -266,6 +269,9 @@ class Case:
         if (needs := needs_ray(error)) is not None:
             raise NotExercised(str(needs)) from None
         origin = origin_of(error)
+        if is_full(error, self.world.history):
+            self.no_room = describe_error(error)
+            self.unless(True)
         if origin is not None:
             raise broken(clause, f"{origin} raised {describe_error(error)}") from error
         if isinstance(error, _OF_THE_TRANSPORT):

@@ -73,6 +73,8 @@ class Examination:
         self._advice: dict[str, Failure] = {}
         self._facts: dict[str, Any] = {}
         self._reason = ""
+        self._no_room = ""
+        """The last error by which a source said so in an example that was given up for it."""
         self._raised: Exception | None = None
         """What nobody has to answer for but the check itself, although it may not have come again."""
         self.crash: BaseException | None = None
@@ -121,7 +123,8 @@ class Examination:
                 self._note_crash(self._raised or flaky)
             return True
         except Unsatisfiable:
-            self._reason = self._reason or "every example was refused or led nowhere"
+            refused = f"the source had no room for all objects of any example: {self._no_room}"
+            self._reason = self._reason or (refused if self._no_room else "every example was refused or led nowhere")
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as crash:
@@ -286,6 +289,7 @@ class Examination:
                 case.begin()
                 self._spec.body(case)
             except (UnsatisfiedAssumption, StopTest) as given_up:
+                self._no_room = case.no_room or self._no_room
                 return given_up
         return None
 

@@ -5,22 +5,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rdt_conformance.engines.base import origin_of
-from rdt_conformance.history import ARRIVALS, describe_error
+from rdt_conformance.history import ARRIVALS, DESCRIBES, describe_error
 
 if TYPE_CHECKING:
     from rdt_conformance.checks.case import Case
     from rdt_conformance.engines.base import Pending
     from rdt_conformance.engines.world import Held
+    from rdt_conformance.history import History
     from rdt_conformance.payloads import Payload
 
 EXACT = "exact"
-_EXTRACT = "extract_tensor_transport_metadata"
 
 
 def is_refusal(error: Exception | None) -> bool:
     """Whether an object was refused where it was described: it may be one too many."""
     origin = origin_of(error)
-    return origin is not None and origin.method == _EXTRACT and isinstance(error, ValueError | MemoryError)
+    return origin is not None and origin.method == DESCRIBES and isinstance(error, ValueError | MemoryError)
+
+
+def is_full(error: Exception, history: History) -> bool:
+    """Whether a source had no room for one more object beside those that it shares: its pool may be small.
+
+    Only a MemoryError says so, and only a source that shares others may be full: else something is never given back.
+    """
+    origin = origin_of(error)
+    if origin is None or origin.method != DESCRIBES or not isinstance(error, MemoryError):
+        return False
+    return history.always_refused_beside_others(origin.process)
 
 
 def unless_buffers_are_refused(case: Case, receiving: Pending[Held], clause: str) -> Held | None:
