@@ -77,6 +77,8 @@ class History(Recorder):
         self._events: deque[Event] = deque(maxlen=KEPT)
         self._shared: set[tuple[str, str]] = set()
         """What was shared when the log was cleared: the processes with the objects."""
+        self._old: dict[str, frozenset[int]] = {}
+        """The events of processes that have died, by the names that others have by now."""
         self._numbers = itertools.count(1)
         self._lock = threading.Condition()
         self._watchers = 0
@@ -89,17 +91,28 @@ class History(Recorder):
     def clear(self) -> None:
         """Forget everything but which objects are shared, and start the clock again."""
         with self._lock:
-            for event in self._events:
+            for event in self._of_today():
                 _note(event, self._shared)
             self._events.clear()
+            self._old.clear()
             self.last_words.clear()
             self._numbers = itertools.count(1)
             self._start = time.perf_counter()
+
+    def note_new(self, process: str) -> None:
+        """Note that a process is another one from now on, which shares nothing."""
+        with self._lock:
+            self._shared = {each for each in self._shared if each[0] != process}
+            self._old[process] = frozenset(event.number for event in self._events if event.process == process)
 
     def begin(self, process: str, lane: str, what: str, obj_id: str, at: float) -> Event:
         """Note that a call began `at`, on the clock of ``time.perf_counter``."""
         with self._lock:
             event = Event(next(self._numbers), at - self._start, process, lane, what, obj_id)
+            if len(self._events) == KEPT and (oldest := self._events[0]).number not in self._old.get(
+                oldest.process, ()
+            ):
+                _note(oldest, self._shared)  # it drops out
             self._events.append(event)
             if self._watchers:
                 self._lock.notify_all()
@@ -128,15 +141,19 @@ class History(Recorder):
                 self._watchers -= 1
 
     def always_refused_beside_others(self, process: str) -> bool:
-        """Whether a process has refused to describe objects, and shared others each time."""
+        """Whether a process has refused to describe new objects, and shared others each time."""
         with self._lock:
-            events, shared = tuple(self._events), set(self._shared)
+            events, shared = self._of_today(), set(self._shared)
         beside = []
         for event in events:
             if event.process == process and event.what.startswith(DESCRIBES) and event.outcome.startswith(RAISED):
-                beside.append(any(process == owner for owner, _ in shared))
+                mine = {obj_id for owner, obj_id in shared if owner == process}
+                beside.append(bool(mine) and event.obj_id not in mine)
             _note(event, shared)
         return bool(beside) and all(beside)
+
+    def _of_today(self) -> list[Event]:
+        return [event for event in self._events if event.number not in self._old.get(event.process, ())]
 
     def steps(self, names: Mapping[str, str] | None = None) -> tuple[Step, ...]:
         """The events so far, oldest first, with object ids shortened to ``obj1``, ``obj2`` in order of appearance.

@@ -245,7 +245,8 @@ def _transport(config: pytest.Config) -> str | None:
     place, _, name = (value or "").rpartition(":")
     if value is None or config.getoption("rdt_transport") is not None or not place.endswith(".py"):
         return value
-    return f"{os.path.relpath(config.rootpath / place, config.invocation_params.dir)}:{name}"
+    folder = config.inipath.parent if config.inipath else config.rootpath
+    return value if os.path.isabs(place) else f"{os.path.relpath(folder / place, config.invocation_params.dir)}:{name}"
 
 
 def _settings(

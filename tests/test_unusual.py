@@ -11,6 +11,8 @@ import unusual
 from check_run import bench_of, run_check
 from suite_run import run_suite_forked
 
+from rdt_conformance.history import KEPT, History
+
 
 def test_it_passes_everything(tmp_path: Path) -> None:
     target = f"{unusual.__file__}:{unusual.NeverPassesOn.__name__}"
@@ -28,9 +30,45 @@ def test_a_source_without_room_for_one_more_breaks_nothing() -> None:
     )
 
 
-def test_a_source_that_never_has_room_again_is_broken() -> None:
-    result = run_check(bench_of(unusual.GivesNoRoomBack, torch.Tensor), "test_a_produced_object_is_consumed")
+@pytest.mark.parametrize(
+    ("transport", "check"),
+    [
+        (unusual.GivesNoRoomBack, "test_a_produced_object_is_consumed"),
+        (unusual.DescribesOnce, "test_extract_again_gives_the_same"),
+    ],
+)
+def test_want_of_room_is_no_excuse_where_nothing_else_takes_it(transport: type, check: str) -> None:
+    result = run_check(bench_of(transport, torch.Tensor), check)
     assert result.outcome == "broken" and "MemoryError" in result.failures[0].happened, result
+
+
+def test_who_shares_others_is_known_past_the_end_of_a_history_and_a_death() -> None:
+    history = History()
+
+    def call(what: str, obj_id: str, outcome: str = "") -> None:
+        event = history.begin("actor1", "main", what, obj_id, 0.0)
+        event.outcome = outcome
+        history.end(event, 0.0, failed=bool(outcome))
+
+    def is_excused() -> bool:
+        call("extract_tensor_transport_metadata", "new", "raised MemoryError: full")
+        excused = history.always_refused_beside_others("actor1")
+        history.clear()
+        return excused
+
+    assert not is_excused()
+    call("extract_tensor_transport_metadata", "old")
+    for _ in range(KEPT):
+        call("recv_multiple_tensors", "another")
+    assert is_excused() and is_excused()
+    history.note_new("actor1")
+    assert not is_excused()
+    call("extract_tensor_transport_metadata", "old")
+    history.note_new("actor1")
+    assert not is_excused()
+    call("extract_tensor_transport_metadata", "old")
+    call("garbage_collect", "old")
+    assert not is_excused()
 
 
 @pytest.mark.parametrize("driver_refusal", ["", "no GPU"])

@@ -44,7 +44,7 @@ class Budget:
             self,
             seconds=self.seconds / 4,
             shrink_seconds=self.shrink_seconds * 2,
-            all_seconds=self.all_seconds * 1.2,
+            all_seconds=max(self.all_seconds * 1.2, 36),
             cycles=max(3, self.cycles // 5),
             most_cycles=self.most_cycles // 4,
             most_actors=4,

@@ -271,6 +271,8 @@ class Case:
         origin = origin_of(error)
         if is_full(error, self.world.history):
             self.no_room = describe_error(error)
+            if self._data is None:  # a soak's, which has no other example
+                raise NotExercised(f"the source had no room for one more object: {self.no_room}")
             self.unless(True)
         if origin is not None:
             raise broken(clause, f"{origin} raised {describe_error(error)}") from error

@@ -47,6 +47,8 @@ _SEARCHES = 20
 _LEAST_ORDERS = 12
 """What a check of interleavings tries at least: there are not many pairs of calls that can meet, and each is looked for
 in vain as long as another one was tried instead."""
+_MOST_GIVEN_UP = 20
+"""After so many examples that led nowhere a check looks no longer than it may for one that does not."""
 _TWINS = 50
 """Of so many examples that went well while a failing one was made small, the one that comes nearest is shown."""
 _STEPS = 60
@@ -73,6 +75,8 @@ class Examination:
         self._advice: dict[str, Failure] = {}
         self._facts: dict[str, Any] = {}
         self._reason = ""
+        self._given_up = 0
+        """Examples that led nowhere."""
         self._no_room = ""
         """The last error by which a source said so in an example that was given up for it."""
         self._raised: Exception | None = None
@@ -123,7 +127,7 @@ class Examination:
                 self._note_crash(self._raised or flaky)
             return True
         except Unsatisfiable:
-            refused = f"the source had no room for all objects of any example: {self._no_room}"
+            refused = f"there was not room enough for any example that was tried: {self._no_room}"
             self._reason = self._reason or (refused if self._no_room else "every example was refused or led nowhere")
         except (KeyboardInterrupt, SystemExit):
             raise
@@ -289,7 +293,10 @@ class Examination:
                 case.begin()
                 self._spec.body(case)
             except (UnsatisfiedAssumption, StopTest) as given_up:
-                self._no_room = case.no_room or self._no_room
+                self._given_up += 1
+                if case.no_room:
+                    self._no_room = case.no_room
+                    self._take_facts({"refuses for want of room beside others": [case.no_room]})
                 return given_up
         return None
 
@@ -325,7 +332,7 @@ class Examination:
     def _out_of_time(self) -> bool:
         limit = self._budget.seconds * self._share * max(self._spec.tries, 20 if self._bench.alone else 1)
         least = _LEAST_ORDERS if self._spec.interleaves else self._budget.least * len(self._bench.devices)
-        return self._examples >= least and self._watch.had(limit)
+        return (self._examples >= least or self._given_up >= _MOST_GIVEN_UP) and self._watch.had(limit)
 
     def _describe(self, case: Case, clause: str, happened: str, error: BaseException | None) -> Failure:
         return Failure(

@@ -294,6 +294,7 @@ class World:
     def restart(self, actor: Process) -> None:
         """Start a killed actor again, empty, under its old name."""
         self.host.start(actor.name)
+        self.history.note_new(actor.name)
 
     def own(self, ref: Ref) -> Ref:
         """Remember a reference of the driver, so that `reset` can drop it."""

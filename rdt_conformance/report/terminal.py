@@ -109,8 +109,8 @@ def _what_became(verdict: Verdict, broken: Sequence[str]) -> str:
     if broken:
         return f"the failure came back: {few(list(dict.fromkeys(broken)))} broken"
     by_reason = _by_reason([row for row in verdict.clauses if row.reason.startswith(GONE)])
-    told = [f"{few(list(engines))}: {reason}" for reason, engines in by_reason.items()]
-    return "; ".join(told) or "the failure was not looked for: see below"
+    told = [f"{few(list(ids))}: {reason}" for reason, ids in by_reason.items()]
+    return "; ".join(told) or "the failure could not be looked for: see below"
 
 
 def _hint(verdict: Verdict, target: Target, width: int) -> Iterator[Line]:

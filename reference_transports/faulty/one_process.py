@@ -11,7 +11,6 @@ import socket
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -239,13 +238,15 @@ class FileMetadata(InlineMetadata):
 
 @breaks("O1", across_processes=True)
 class CountsTheNamesOfItsFiles(InlineTransport):
-    """Names the file of each object by a counter, which begins at the same number in every process."""
+    """Names the file of each object by the lowest number that is free, of which no other process knows."""
 
-    _numbers: ClassVar[Iterator[int]] = itertools.count()
+    _taken: ClassVar[set[int]] = set()
 
     def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> FileMetadata:
         metadata = super().extract_tensor_transport_metadata(obj_id, rdt_object)
-        name = f"/dev/shm/{FILES}{os.getppid()}_{next(self._numbers)}"
+        number = next(number for number in itertools.count() if number not in self._taken)
+        self._taken.add(number)
+        name = f"/dev/shm/{FILES}{os.getppid()}_{number}"
         Path(name).write_bytes(b"".join(metadata.payload))
         return FileMetadata(metadata.tensor_meta, metadata.tensor_device, name=name)
 
@@ -256,6 +257,7 @@ class CountsTheNamesOfItsFiles(InlineTransport):
 
     def garbage_collect(self, obj_id: str, metadata: Any, tensors: list[Any]) -> None:
         Path(metadata.name).unlink(missing_ok=True)
+        self._taken.discard(int(metadata.name.rpartition("_")[2]))
 
 
 @breaks("G5", across_processes=True)

@@ -257,7 +257,8 @@ class Agent:
         Args:
             name: of the peer's agent, or of this one.
             sections: of the peer's memory.
-            alone: on a new connection that no other transfer uses. It is kept if there is no other.
+            alone: on a new connection that no other transfer uses, unless that is to this process itself. In the end it
+                is kept if there is no other.
 
         Raises:
             ConnectionLost: the connection to it broke. A new one is made for whoever asks again.
@@ -298,11 +299,13 @@ class Agent:
         """
         alias = section.replace(name.encode(), peer.name.encode())
         with peer.noting_failure(), nullcontext() if peer.has_worked else self._unreachable.reaching(section):
-            self._nixl.add_remote_agent(alias)  # what NIXL knows already it finds to be so
+            told = self._nixl.add_remote_agent(alias)  # what NIXL knows already it finds to be so
+            if told not in (peer.name, peer.name.encode()):
+                raise ConnectionError(f"NIXL calls a peer {told!r} that is to be called {peer.name!r}")
         peer.count(section)
 
     def _make_room(self) -> None:
-        idle = [name for name, peer in self._peers.items() if not peer.transfers]
+        idle = [name for name, peer in list(self._peers.items()) if not peer.transfers]
         if idle and len(self._peers) >= _MOST_PEERS:
             self._leave(idle[0], self._peers[idle[0]])
 
@@ -310,7 +313,7 @@ class Agent:
         """Let nobody else use a connection, and have NIXL forget it once nothing comes from there any more."""
         if self._peers.get(name) is peer:
             del self._peers[name]
-        if not peer.transfers:
+        if not peer.transfers and peer.name != self.name:
             with suppress(Exception):  # NIXL may have done so by itself
                 self._nixl.remove_remote_agent(peer.name)
 

@@ -189,7 +189,7 @@ class Transfer:
             if self._ended.is_set():
                 return
             if error is not None:
-                kind = type(error) if isinstance(error, ConnectionError) else ConnectionError
+                kind = type(error) if type(error) is ConnectionAbortedError else ConnectionError
                 self.failure = kind, f"object {self.obj_id} did not arrive: {error or type(error).__name__}"
             self._ended.set()
 
@@ -202,13 +202,14 @@ class Transfer:
         try:
             try:
                 yield from self._read(agent, source, tensors, total, cell)
+                return
             except ConnectionLost:
                 # Perhaps by no fault of this object: UCX gives up a connection, with all that is under way on it, when
-                # one read fails, as that of an object does that is freed meanwhile.
-                if self._aborted:
-                    raise
-                yield False
-                yield from self._read(agent, source, tensors, total, cell, alone=True)
+                # one read fails, as that of an object does that is freed meanwhile. No read is on its way any more.
+                self._stop_writing()
+            yield False
+            self._demand_no_abort()
+            yield from self._read(agent, source, tensors, total, cell, alone=True)
         finally:
             agent.give_cell(cell)
 
@@ -254,7 +255,7 @@ class Transfer:
             while reads or (begin < total and not failures):
                 try:
                     while begin < total and len(reads) < _PIECES_AT_ONCE and not failures:
-                        self._demand_no_abort()
+                        self._begin_to_write()
                         end = min(begin + pace.piece, total)
                         here, there = (cut(table, begin, end) for table in (local, remote))
                         read = agent.read(peer, (here, landing.device), (there, source.tensor_device))
@@ -284,7 +285,16 @@ class Transfer:
         with self._lock:
             if self._aborted:
                 raise ConnectionAbortedError("it was aborted")
+
+    def _begin_to_write(self) -> None:
+        with self._lock:
+            self._demand_no_abort()
             self._writing = self._lent
+
+    def _stop_writing(self) -> None:
+        with self._lock:
+            self._writing = False
+            self._demand_no_abort()
 
 
 class Mover:

@@ -323,10 +323,9 @@ def test_what_is_learnt_of_one_peer_is_not_used_for_another(source: Any, destina
 
 @pytest.fixture
 def fleeting() -> Iterator[torch.Tensor]:
-    """A tensor of pages of its own."""
+    """A tensor of pages of its own, which nobody may touch when the test is over."""
     with mmap.mmap(-1, 4 << 20) as pages:
         yield torch.frombuffer(pages, dtype=torch.uint8)
-        gc.collect()  # a mapping that is still in use cannot be closed
 
 
 def take_away(tensor: torch.Tensor, *, again: bool = False) -> None:
