@@ -1,7 +1,7 @@
 """Every faulty transport is caught, by the check of the clause that it is named for, and each run ends by itself.
 
-Some need processes of their own, or took seconds when they went on record. Of these, every sixth is tried here,
-another sixth with each change, besides those whose text or whose checks have changed since ``reports/power.json`` was
+Some need processes of their own, or took seconds when they went on record. Of these, every ninth is tried here,
+another ninth with each change, besides those whose text or whose checks have changed since ``reports/power.json`` was
 made. That record is of runs of all of them, and `test_power` demands that it is up to date.
 """
 
@@ -37,7 +37,7 @@ ON_RECORD = {
     if tally.clause and tally.profile == needed_profile(tally.target) and tally.text == text_of(tally.target)
 }
 TAKES_LONG = sorted(t for t in {*TARGETS} & {*ON_RECORD} if engine_of(t) != "local" or ON_RECORD[t] > LONG)
-TRIED = sorted({*TARGETS} - {*TAKES_LONG} | {*share(TAKES_LONG, of=6)})
+TRIED = sorted({*TARGETS} - {*TAKES_LONG} | {*share(TAKES_LONG, of=9)})
 
 SEEDS = (1, 2, 3)
 """A run of these profiles is to catch nine out of ten, and the record says which it catches how often; here it is seen
