@@ -77,8 +77,8 @@ class History(Recorder):
         self._events: deque[Event] = deque(maxlen=KEPT)
         self._shared: set[tuple[str, str]] = set()
         """What was shared when the log was cleared: the processes with the objects."""
-        self._old: dict[str, frozenset[int]] = {}
-        """The events of processes that have died, by the names that others have by now."""
+        self._began_after: dict[str, int] = {}
+        """The last event before a process took over the name of one that had died."""
         self._numbers = itertools.count(1)
         self._lock = threading.Condition()
         self._watchers = 0
@@ -91,10 +91,10 @@ class History(Recorder):
     def clear(self) -> None:
         """Forget everything but which objects are shared, and start the clock again."""
         with self._lock:
-            for event in self._of_today():
+            for event in filter(self._is_of_the_living, self._events):
                 _note(event, self._shared)
             self._events.clear()
-            self._old.clear()
+            self._began_after.clear()
             self.last_words.clear()
             self._numbers = itertools.count(1)
             self._start = time.perf_counter()
@@ -103,16 +103,14 @@ class History(Recorder):
         """Note that a process is another one from now on, which shares nothing."""
         with self._lock:
             self._shared = {each for each in self._shared if each[0] != process}
-            self._old[process] = frozenset(event.number for event in self._events if event.process == process)
+            self._began_after[process] = self._events[-1].number if self._events else 0
 
     def begin(self, process: str, lane: str, what: str, obj_id: str, at: float) -> Event:
         """Note that a call began `at`, on the clock of ``time.perf_counter``."""
         with self._lock:
             event = Event(next(self._numbers), at - self._start, process, lane, what, obj_id)
-            if len(self._events) == KEPT and (oldest := self._events[0]).number not in self._old.get(
-                oldest.process, ()
-            ):
-                _note(oldest, self._shared)  # it drops out
+            if len(self._events) == KEPT and self._is_of_the_living(self._events[0]):
+                _note(self._events[0], self._shared)  # it drops out
             self._events.append(event)
             if self._watchers:
                 self._lock.notify_all()
@@ -143,7 +141,7 @@ class History(Recorder):
     def always_refused_beside_others(self, process: str) -> bool:
         """Whether a process has refused to describe new objects, and shared others each time."""
         with self._lock:
-            events, shared = self._of_today(), set(self._shared)
+            events, shared = list(filter(self._is_of_the_living, self._events)), set(self._shared)
         beside = []
         for event in events:
             if event.process == process and event.what.startswith(DESCRIBES) and event.outcome.startswith(RAISED):
@@ -152,8 +150,9 @@ class History(Recorder):
             _note(event, shared)
         return bool(beside) and all(beside)
 
-    def _of_today(self) -> list[Event]:
-        return [event for event in self._events if event.number not in self._old.get(event.process, ())]
+    def _is_of_the_living(self, event: Event) -> bool:
+        """Whether an event is of a process that has its name still, and not of a dead one that had it before."""
+        return event.number > self._began_after.get(event.process, 0)
 
     def steps(self, names: Mapping[str, str] | None = None) -> tuple[Step, ...]:
         """The events so far, oldest first, with object ids shortened to ``obj1``, ``obj2`` in order of appearance.

@@ -204,19 +204,12 @@ class GivesNoRoomBack(HasLittleRoom):
         pass
 
 
-class DescribesOnce(InlineTransport):
+class DescribesOnce(HasLittleRoom):
     """Has no room to describe an object again that it shares already: a mistake as well."""
 
-    def __init__(self) -> None:
-        self._present: set[str] = set()
+    ROOM = 1_000
 
     def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> InlineMetadata:
         if obj_id in self._present:
             raise MemoryError(f"{obj_id} is here already")
-        metadata = super().extract_tensor_transport_metadata(obj_id, rdt_object)
-        self._present.add(obj_id)
-        return metadata
-
-    def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
-        super().garbage_collect(obj_id, tensor_transport_meta, tensors)
-        self._present.discard(obj_id)
+        return super().extract_tensor_transport_metadata(obj_id, rdt_object)
